@@ -1,0 +1,1 @@
+"""Train production BPE vocabularies on whole corpora: exact, reproducible, at the speed of reading."""

@@ -1,0 +1,57 @@
+"""What can go wrong, as one small tree; every error carries one sentence that names the value and the way out.
+
+    DistBpeError                 exit code 1
+    ├── UsageError               exit code 2   an option, a pattern, a size or an input that cannot work: found before work
+    │   └── SourceError          exit code 2   no such file or column, no text found
+    ├── DataError                exit code 3   a file or row that cannot be counted, found while reading
+    ├── FormatError              exit code 4   a vocabulary or count-table file that is damaged or of another layout
+    ├── ExportError              exit code 5   a library reads an exported file otherwise than we do
+    ├── RunError                 exit code 6   a run folder that holds something else than the command needs
+    └── CountOverflowError       exit code 7   a count past 2^64 - 1
+"""
+
+
+class DistBpeError(Exception):
+    """Base of all errors raised on purpose. One string argument, so that it pickles across process borders."""
+
+    exit_code = 1
+
+
+class UsageError(DistBpeError):
+    """An option or input that cannot work, found before any counting."""
+
+    exit_code = 2
+
+
+class SourceError(UsageError):
+    """A source without files, without the named column, or without text."""
+
+
+class DataError(DistBpeError):
+    """A file or row that cannot be counted; the message names file, row and byte."""
+
+    exit_code = 3
+
+
+class FormatError(DistBpeError):
+    """A file of a vocabulary or count table that is damaged or laid out otherwise."""
+
+    exit_code = 4
+
+
+class ExportError(DistBpeError):
+    """An exported file that its own library reads otherwise; the message names the text."""
+
+    exit_code = 5
+
+
+class RunError(DistBpeError):
+    """A run folder that does not hold what the command needs."""
+
+    exit_code = 6
+
+
+class CountOverflowError(DistBpeError):
+    """A count or sum past 2^64 - 1."""
+
+    exit_code = 7

@@ -1,0 +1,13 @@
+//! The native core of `dist_bpe`, in the order of the data.
+//!
+//! Text comes in as UTF-8 documents and leaves as sorted word counts; word counts come in and leave as merges; merges
+//! come in and turn text into ids. Nothing here knows Python: the binding is one file, behind the feature `python`.
+
+pub mod classes;
+pub mod scan;
+pub mod special;
+pub mod count;
+pub mod runs;
+pub mod learn;
+pub mod encode;
+pub mod naive;
