@@ -11,3 +11,5 @@ pub mod runs;
 pub mod learn;
 pub mod encode;
 pub mod naive;
+#[cfg(feature = "python")]
+mod python;
