@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.errors import CountOverflowError, DataError, FormatError, RunError
 from dist_bpe.pretokenize import Pattern, resolve
+from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
 from dist_bpe.storage import create_if_absent, publish, read_json, sha256
 
@@ -173,6 +174,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         "shard": task.shard.index,
         "sources": names,
         "totals": totals,
+        "peak_bytes": peak_memory_bytes(),
         "runs": [{"file": run.path.name, "partitions": run.index} for run in runs],
     }
     if not create_if_absent(commit, json.dumps(result).encode()):
@@ -272,7 +274,7 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
                     pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
                 )
                 rows += table.num_rows
-        return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies()}
+        return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies(), "peak_bytes": peak_memory_bytes()}
     finally:
         for file in intermediate:
             file.unlink(missing_ok=True)

@@ -22,11 +22,12 @@ LINE_EVERY_SECONDS = 3.0
 
 @dataclass
 class StageRecord:
-    """One finished stage: its name, wall seconds, and peak resident memory in bytes of this process while it ran."""
+    """One finished stage: name, wall seconds, peak resident bytes of this process while it ran, and of a worker (or 0)."""
 
     name: str
     seconds: float
     peak_bytes: int
+    worker_peak_bytes: int
 
 
 def peak_memory_bytes() -> int:
@@ -63,6 +64,7 @@ class Stage:
         self.unit = unit
         self.done = 0
         self.text = ""
+        self.worker_peak_bytes = 0
         self._bars = bars
         self._silent = silent
         self._task = bars.add_task(name, total=total, note="") if bars else None
@@ -91,6 +93,10 @@ class Stage:
             self._printed = now
             share = f" of {self._amount(self.total)} ({self.done / self.total:.0%})" if self.total else ""
             self._line(f"{self._amount(self.done)}{share}{', ' + self.text if self.text else ''}, {now - self._began:.0f} s")
+
+    def worker_peak(self, peak_bytes: int) -> None:
+        """Note the peak memory that a task's process reported."""
+        self.worker_peak_bytes = max(self.worker_peak_bytes, peak_bytes)
 
     def finish(self) -> None:
         """Say that the stage ended."""
@@ -126,7 +132,7 @@ class Progress:
             stage = Stage(name, total, unit, bars, self.style == "silent")
             yield stage
             stage.finish()
-        self.records.append(StageRecord(name, time.monotonic() - began, peak_memory_bytes()))
+        self.records.append(StageRecord(name, time.monotonic() - began, peak_memory_bytes(), stage.worker_peak_bytes))
 
     def say(self, text: str) -> None:
         """Print one line that stays, unless silent."""
