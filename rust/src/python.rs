@@ -57,7 +57,7 @@ impl From<EncodeError> for PyErr {
 impl From<LearnError> for PyErr {
     fn from(error: LearnError) -> Self {
         match error {
-            LearnError::Interrupted => PyKeyboardInterrupt::new_err(()),
+            LearnError::Interrupted { .. } => PyKeyboardInterrupt::new_err(()),
             other => CountOverflowError::new_err(other.to_string()),
         }
     }
@@ -344,8 +344,10 @@ impl Words {
     #[new]
     fn new(py: Python<'_>, batches: &Bound<'_, PyAny>, weights: Vec<u64>, min_word_count: u64) -> PyResult<Self> {
         let mut builder = learn::Words::builder(weights, min_word_count);
-        each_batch(py, batches, |rows| Ok(builder.push_rows(rows)?))?;
-        Ok(Self { inner: py.detach(|| builder.finish())? })
+        each_batch(py, batches, |rows| {
+            (0..rows.len()).try_for_each(|i| Ok(builder.push(rows.word(i), rows.sources[i], rows.counts[i])?))
+        })?;
+        Ok(Self { inner: py.detach(|| builder.finish()) })
     }
 
     fn __len__(&self) -> usize {
