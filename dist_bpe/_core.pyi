@@ -28,6 +28,7 @@ class _Tally(TypedDict):
     words: int
     dropped_unique_words: int
     dropped_words: int
+    mark_words: int
 
 @final
 class Counter:

@@ -82,7 +82,10 @@ class MergeTask:
 
 @dataclass
 class SourceCounts:
-    """What one source holds. Sizes in bytes of UTF-8; `digest` identifies the documents whatever their order and files."""
+    """What one source holds. Sizes in bytes of UTF-8; `digest` identifies the documents whatever their order and files.
+
+    `mark_words` are occurrences of words that begin with a combining mark: the pattern cut inside a syllable.
+    """
 
     documents: int = 0
     nulls: int = 0
@@ -93,6 +96,7 @@ class SourceCounts:
     unique_words: int = 0
     dropped_words: int = 0
     dropped_unique_words: int = 0
+    mark_words: int = 0
     digest: str = "0" * 32
 
     def add(self, other: dict[str, Any]) -> None:
@@ -383,7 +387,7 @@ def manifest(
             sources[name].add(totals)
     for part in parts:
         for name, tally in zip(names, part["tallies"], strict=True):
-            for field in ("unique_words", "dropped_words", "dropped_unique_words"):
+            for field in ("unique_words", "dropped_words", "dropped_unique_words", "mark_words"):
                 setattr(sources[name], field, getattr(sources[name], field) + tally[field])
     return {
         "kind": "count-table",
