@@ -138,9 +138,7 @@ def train(
             if source and source.name == "COMMANDLINE" and option.name not in ("inputs", "output", "overwrite"):
                 raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
         config = read_config(inputs[0])
-        config = config.model_copy(
-            update=_given(output=str(output) if output else None, overwrite=overwrite or None)
-        )
+        config = config.model_copy(update=_given(output=str(output) if output else None, overwrite=overwrite or None))
     else:
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
@@ -277,7 +275,9 @@ def decode(vocabulary: Vocab) -> None:
     ids = []
     for word in sys.stdin.read().split():
         if not word.isascii() or not word.isdigit() or int(word) >= len(loaded):
-            raise UsageError(f"{word!r} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}.")
+            raise UsageError(
+                f"{word!r} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}."
+            )
         ids.append(int(word))
     sys.stdout.buffer.write(loaded.decode_bytes(ids))
     sys.stdout.buffer.flush()
@@ -308,7 +308,9 @@ def _summary(report: "RunReport") -> None:
             )  # fmt: skip
         console.print(table)
         if len(rows) > MOST_SOURCES_SHOWN:
-            console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources; all are in {report.table.folder}/manifest.json")
+            console.print(
+                f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources; all are in {report.table.folder}/manifest.json"
+            )
     if report.stages:
         table = Table("stage", box=SIMPLE)
         for column in ("seconds", "peak memory", "peak of a worker"):

@@ -196,9 +196,7 @@ def _count_custom(
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
         for piece in _core.cut(text, special_tokens) if special_tokens else (text,):
             words.update(pattern.words(piece))
-    counter.add_words(
-        source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64())
-    )
+    counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
 
 
 def _bad_text(shard: Shard) -> DataError:
@@ -266,19 +264,29 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
         rows = 0
         names = pa.array(task.sources, pa.string())
-        with publish(path) as temporary, pq.ParquetWriter(
-            temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
-        ) as parquet:
+        with (
+            publish(path) as temporary,
+            pq.ParquetWriter(
+                temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
+            ) as parquet,
+        ):
             # A row group is a fixed number of rows, so that its borders follow from the content alone.
             for table in _row_groups(merger):
                 if STOP.is_set():
                     raise Stopped("stopped")
                 source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
                 parquet.write_table(
-                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
+                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),
+                    row_group_size=ROW_GROUP_ROWS,
                 )
                 rows += table.num_rows
-        return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies(), "peak_bytes": peak_memory_bytes()}
+        return {
+            "file": path.name,
+            "rows": rows,
+            "sha256": sha256(path),
+            "tallies": merger.tallies(),
+            "peak_bytes": peak_memory_bytes(),
+        }
     finally:
         for file in intermediate:
             file.unlink(missing_ok=True)
@@ -337,7 +345,9 @@ class CountTable:
             folder = folder / "counts"
         path = folder / "manifest.json"
         if not path.exists():
-            raise RunError(f"{folder} holds no finished count table; make one with `dist-bpe count INPUT… -o {folder}`.")
+            raise RunError(
+                f"{folder} holds no finished count table; make one with `dist-bpe count INPUT… -o {folder}`."
+            )
         manifest = read_json(path)
         if manifest.get("kind") != "count-table" or manifest.get("format_version") != FORMAT_VERSION:
             raise FormatError(f"{path} is no count table of format {FORMAT_VERSION}; count again with this version.")
@@ -397,5 +407,8 @@ def manifest(
         "partitions": len(parts),
         "min_word_count": min_word_count,
         "sources": {name: vars(counts) for name, counts in sources.items()},
-        "parts": [{key: part[key] for key in ("file", "rows", "sha256")} for part in sorted(parts, key=lambda p: str(p["file"]))],
+        "parts": [
+            {key: part[key] for key in ("file", "rows", "sha256")}
+            for part in sorted(parts, key=lambda p: str(p["file"]))
+        ],
     }

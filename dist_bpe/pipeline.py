@@ -97,7 +97,12 @@ def count(
         RunConfig,
         {
             "sources": [
-                {"name": s.name, "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)), "text": s.text, "group_by": s.group_by}
+                {
+                    "name": s.name,
+                    "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)),
+                    "text": s.text,
+                    "group_by": s.group_by,
+                }
                 for s in sources
             ],
             "output": str(output),
@@ -122,7 +127,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         )
     with progress.stage("plan", unit="files") as stage:
         planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
-        stage.advance(len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards")
+        stage.advance(
+            len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards"
+        )
     for text in warnings_for(pattern):
         _warn(progress, report, text)
     fresh = not output.exists()
@@ -147,7 +154,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
     if total <= documents and documents > 1:
-        _warn(progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here.")
+        _warn(
+            progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
+        )
     return table
 
 
@@ -164,7 +173,10 @@ def _count_into(
             stage.advance(engine.workers)
         # A worker may have another working folder than the driver: paths go out absolute.
         place = str(staging.resolve())
-        tasks = [CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes) for shard in planned.shards]
+        tasks = [
+            CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes)
+            for shard in planned.shards
+        ]
         commits = []
         with progress.stage("count", planned.bytes, "bytes") as stage:
             for commit in engine.run(count_shard, tasks):
@@ -173,7 +185,9 @@ def _count_into(
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked}).")
+            raise SourceError(
+                f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked})."
+            )
         folder = staging.resolve() / COUNTS
         folder.mkdir()
         merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
@@ -281,7 +295,13 @@ def learn(
         if num_merges is None:
             raise UsageError("the teaching modes take num_merges, not vocab_size.")
         return reference.learn(
-            counts, num_merges, unit=unit, tie_break=tie_break, end_of_word=end_of_word, unknown_token=unknown_token, **options
+            counts,
+            num_merges,
+            unit=unit,
+            tie_break=tie_break,
+            end_of_word=end_of_word,
+            unknown_token=unknown_token,
+            **options,
         )  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
     if isinstance(counts, (str, Path)):
         counts = CountTable.open(counts)
@@ -343,7 +363,9 @@ def _learn(
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
             threads=config.threads,
-            on_words=lambda words, memory: stage.advance(0, f"{words:,} unique words, about {human_bytes(memory)} of memory"),
+            on_words=lambda words, memory: stage.advance(
+                0, f"{words:,} unique words, about {human_bytes(memory)} of memory"
+            ),
             on_merge=lambda done: stage.advance(done - stage.done),
         )
         stage.advance(len(learned) - stage.done)

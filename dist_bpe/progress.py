@@ -92,7 +92,9 @@ class Stage:
         if now - self._printed >= LINE_EVERY_SECONDS:
             self._printed = now
             share = f" of {self._amount(self.total)} ({self.done / self.total:.0%})" if self.total else ""
-            self._line(f"{self._amount(self.done)}{share}{', ' + self.text if self.text else ''}, {now - self._began:.0f} s")
+            self._line(
+                f"{self._amount(self.done)}{share}{', ' + self.text if self.text else ''}, {now - self._began:.0f} s"
+            )
 
     def worker_peak(self, peak_bytes: int) -> None:
         """Note the peak memory that a task's process reported."""

@@ -84,5 +84,7 @@ def ray_quiet() -> None:
 def documents() -> list[str]:
     """Three hundred small documents in several scripts with plenty of repeated words."""
     rng = random.Random(7)
-    words = "the of and straße können été где привет мир こんにちは 世界 नमस्ते दुनिया สวัสดี 🙂 don't I'll 42 1234567 x_y = ( ) \n \n\n \t".split(" ")
+    words = "the of and straße können été где привет мир こんにちは 世界 नमस्ते दुनिया สวัสดี 🙂 don't I'll 42 1234567 x_y = ( ) \n \n\n \t".split(
+        " "
+    )
     return [" ".join(rng.choice(words) for _ in range(rng.randint(1, 80))) for _ in range(300)]

@@ -81,7 +81,9 @@ def test_group_by_equals_named_sources(write: Writer, tmp_path: Path, documents:
     write("mixed.parquet", documents, lang=langs)
     for lang in set(langs):
         write(f"{lang}.parquet", [text for text, of in zip(documents, langs, strict=True) if of == lang])
-    grouped = quiet(dist_bpe.Source("all", str(tmp_path / "mixed.parquet"), group_by="lang"), output=tmp_path / "grouped")
+    grouped = quiet(
+        dist_bpe.Source("all", str(tmp_path / "mixed.parquet"), group_by="lang"), output=tmp_path / "grouped"
+    )
     named = quiet(
         *(dist_bpe.Source(lang, str(tmp_path / f"{lang}.parquet")) for lang in set(langs)), output=tmp_path / "named"
     )
@@ -232,7 +234,9 @@ def test_counts_near_the_borders_of_integers() -> None:
     counter.add_words(0, pa.array([b"w"]), pa.array([2**64 - 1], pa.uint64()))
     with pytest.raises(errors.CountOverflowError, match="w"):
         counter.add_words(0, pa.array([b"w"]), pa.array([1], pa.uint64()))
-    run = pa.record_batch([pa.array([b"w"]), pa.array([0], pa.uint32()), pa.array([2**63], pa.uint64())], counts.RUN_SCHEMA)
+    run = pa.record_batch(
+        [pa.array([b"w"]), pa.array([0], pa.uint32()), pa.array([2**63], pa.uint64())], counts.RUN_SCHEMA
+    )
     with pytest.raises(errors.CountOverflowError, match="w"):
         list(_core.Merger([[run], [run]], 1, 0))
 
