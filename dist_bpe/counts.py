@@ -1,9 +1,9 @@
 """The count table: word x source -> 64-bit count, counted shard by shard, merged from sorted runs, kept as Parquet.
 
-A shard is counted into bounded native tables. Full tables leave as *runs*: Arrow IPC files sorted by (partition, word,
-source), staged in the run folder. A commit file names a shard's runs; the first attempt to create it wins, later ones are
-litter. One merge a partition then makes one Parquet part, sorted by (word, source), in memory that depends on the number
-of runs and not on the number of words.
+A shard is counted into bounded native tables. Full tables leave as *runs*: Arrow IPC files sorted by (partition,
+word, source), staged in the run folder. A commit file names a shard's runs; the first attempt to create it wins, later
+ones are litter. One merge a partition then makes one Parquet part, sorted by (word, source), in memory that depends on
+the number of runs and not on the number of words.
 """
 
 import json
@@ -53,7 +53,8 @@ class CountTask:
     table_bytes: int
 
     def __str__(self) -> str:
-        return f"shard {self.shard.index} ({self.shard.path}, rows {self.shard.first_row:,} to {self.shard.first_row + self.shard.rows - 1:,})"
+        last = self.shard.first_row + self.shard.rows - 1
+        return f"shard {self.shard.index} ({self.shard.path}, rows {self.shard.first_row:,} to {last:,})"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _checked(value: int, what: str) -> int:
 
 
 class _RunWriter:
-    """Writes drained tables as one run file: batches in order of partition, and where each partition's batches begin."""
+    """Writes a drained table as one run file, and notes where each partition's batches begin."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,8 +136,8 @@ class _RunWriter:
 def count_shard(task: CountTask) -> dict[str, Any]:
     """Count one shard into committed runs and return the commit: {shard, sources, totals, runs}.
 
-    Any number of attempts of one shard may run, one after the other or at once: the commit that was created first holds,
-    and every attempt returns that one.
+    Any number of attempts of one shard may run, one after the other or at once: the commit that was created first
+    holds, and every attempt returns that one.
 
     Raises:
         DataError: a text is not UTF-8, or the file cannot be read; names file, row and byte.
@@ -190,8 +191,8 @@ def count_shard(task: CountTask) -> dict[str, Any]:
 def _count_custom(
     counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, special_tokens: Sequence[str]
 ) -> None:
-    # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch keeps
-    # the crossing into the native one down to unique words.
+    # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
+    # keeps the crossing into the native one down to unique words.
     words: Counter[bytes] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
         for piece in _core.cut(text, special_tokens) if special_tokens else (text,):

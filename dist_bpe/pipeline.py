@@ -1,24 +1,20 @@
-"""The run: count -> learn -> export, from sources to a folder of vocabulary files; the only module that knows them all."""
+"""The run: count -> learn -> export, from sources to vocabulary files; the only module that knows them all."""
 
 import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dist_bpe import reference
 from dist_bpe.config import (
     BYTE_TOKENS,
-    CountConfig,
-    EngineConfig,
     LearnConfig,
     RunConfig,
-    SourceConfig,
     special_token,
     validate,
 )
@@ -32,12 +28,11 @@ from dist_bpe.counts import (
 )
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
-from dist_bpe.export import export
 from dist_bpe.formats import SpecialToken
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
-from dist_bpe.sources import Plan, Source, plan
+from dist_bpe.sources import Plan, Shard, Source, plan
 from dist_bpe.storage import publish, to_json
 from dist_bpe.vocabulary import Vocabulary
 
@@ -86,7 +81,8 @@ def count(
         address: the Ray cluster to join.
         overwrite: replace a table that stands there already.
         progress: "auto", "bars", "lines" or "silent".
-        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes, table_bytes.
+        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes,
+            table_bytes.
 
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.

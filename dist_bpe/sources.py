@@ -65,7 +65,8 @@ class Source:
             elif path.exists():
                 files = [path]
             else:
-                files = [Path(file) for file in glob.glob(text, recursive=True) if not Path(file).is_dir()]
+                # Path.glob takes no absolute patterns.
+                files = [Path(file) for file in glob.glob(text, recursive=True) if not Path(file).is_dir()]  # noqa: PTH207
                 if not files:
                     raise SourceError(f"source {self.name!r}: no file matches {text}.")
             found.update(files)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import regex
+from conftest import Writer, installed_text
+from dist_bpe.pretokenize import resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dist_bpe
-from conftest import Writer, installed_text
 from dist_bpe import _core, errors, reference
 from dist_bpe.merges import batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import resolve
 
 EXAMPLES = json.loads((Path(__file__).parent / "worked_examples.json").read_text())
 
