@@ -16,6 +16,7 @@ app = typer.Typer(
     name="dist-bpe",
     help="Train production BPE vocabularies on whole corpora: exact, reproducible, at the speed of reading.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # rich help loads a Markdown renderer: half a second for every --help
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
