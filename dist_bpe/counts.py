@@ -223,7 +223,7 @@ def merge_tasks(
     tasks = []
     for partition in range(partitions):
         slices = tuple(
-            RunSlice(str(staging / run["file"]), *where, tuple(number[name] for name in commit["sources"]))
+            RunSlice(str(staging / run["file"]), where[0], where[1], tuple(number[name] for name in commit["sources"]))
             for commit in sorted(commits, key=lambda commit: int(commit["shard"]))
             for run in commit["runs"]
             if (where := run["partitions"].get(str(partition)))
