@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -28,6 +28,7 @@ from dist_bpe.counts import (
 )
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.export import export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
