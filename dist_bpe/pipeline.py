@@ -305,7 +305,10 @@ def learn(
             raise UsageError("unit, tie_break, end_of_word and unknown_token are for plain {word: count} mappings.")
         if num_merges is None:
             raise UsageError("the teaching modes take num_merges, not vocab_size.")
-        return reference.learn(
+        unknown = options.keys() - {"min_pair_count", "max_token_bytes"}
+        if unknown:
+            raise UsageError(f"the option {min(unknown)!r} has no effect in the teaching modes: leave it out.")
+        return reference.learn(  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
             counts,
             num_merges,
             unit=unit,
@@ -313,7 +316,7 @@ def learn(
             end_of_word=end_of_word,
             unknown_token=unknown_token,
             **options,
-        )  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+        )
     if isinstance(counts, (str, Path)):
         counts = CountTable.open(counts)
     if special_tokens is None:
