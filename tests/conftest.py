@@ -2,6 +2,7 @@
 
 import contextlib
 import gettext
+import itertools
 import os
 import random
 import sysconfig
@@ -37,8 +38,11 @@ def installed_code(most_bytes: int) -> list[str]:
 
 
 def installed_languages(most_bytes: int) -> list[str]:
-    """Django's message catalogues of a hundred languages, up to a size in bytes."""
-    return list(_up_to(most_bytes, _catalogues()))
+    """Django's message catalogues of a hundred languages, then the same with their words shuffled, up to a size."""
+    real = list(_catalogues())
+    rng = random.Random(6)
+    mixed = (" ".join(rng.sample(words, len(words))) for words in map(str.split, itertools.cycle(real)))
+    return list(_up_to(most_bytes, itertools.chain(real, mixed)))
 
 
 def _modules() -> Iterator[str]:
