@@ -1,1 +1,261 @@
-//! count
+//! Count words: documents in, a sorted count table per source out.
+
+mod sorted;
+mod table;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use crate::scan::{Level, Pattern, Scanner};
+use crate::special::{Piece, SpecialCutter, SpecialError};
+pub use sorted::SortedRun;
+use table::{Seeds, Table};
+
+/// Rows of a batch at most.
+pub const BATCH_ROWS: usize = 1 << 16;
+
+/// Word bytes of a batch at most; a longer word has a batch of its own.
+pub const BATCH_BYTES: usize = 16 << 20;
+
+/// Longest word a count table holds: the offsets of [`Rows`], like Arrow's binary arrays, are 32-bit.
+pub const MAX_WORD_BYTES: usize = i32::MAX as usize;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CountError {
+    #[error(transparent)]
+    Special(#[from] SpecialError),
+    #[error(
+        "adding {count} times {word} would bring the words of source {source_index} past 2^64 - 1: count in smaller \
+         parts, or divide the counts given"
+    )]
+    Overflow { word: String, count: u64, source_index: usize },
+    #[error("a word of {bytes} bytes is longer than a count table can hold ({MAX_WORD_BYTES} bytes): cut such words")]
+    WordTooLong { bytes: usize },
+    #[error("this counter has no pattern of its own: cut the document outside and give its words one by one")]
+    NoPattern,
+}
+
+/// A batch of a count table in columns. Row `i` is the word `bytes[offsets[i]..offsets[i + 1]]`, the index of its
+/// source, and how often that source has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    pub offsets: Vec<i32>, // one more than rows; the first is 0
+    pub bytes: Vec<u8>,
+    pub sources: Vec<u32>,
+    pub counts: Vec<u64>,
+}
+
+impl Default for Rows {
+    fn default() -> Self {
+        Rows { offsets: vec![0], bytes: Vec::new(), sources: Vec::new(), counts: Vec::new() }
+    }
+}
+
+impl Rows {
+    pub fn new() -> Self {
+        Rows::default()
+    }
+
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    pub fn word(&self, row: usize) -> &[u8] {
+        &self.bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize]
+    }
+
+    /// Appends a row.
+    ///
+    /// # Panics
+    /// If the words together pass 2 GiB, the reach of the offsets; [`Rows::has_room`] stays far below.
+    pub fn push(&mut self, word: &[u8], source: u32, count: u64) {
+        self.bytes.extend_from_slice(word);
+        self.offsets.push(i32::try_from(self.bytes.len()).expect("a batch of at most 2 GiB"));
+        self.sources.push(source);
+        self.counts.push(count);
+    }
+
+    /// Whether a word of this length may join the batch: at most [`BATCH_ROWS`] rows and [`BATCH_BYTES`] of words,
+    /// but the first row always may.
+    pub fn has_room(&self, word_bytes: usize) -> bool {
+        self.is_empty() || self.len() < BATCH_ROWS && self.bytes.len() + word_bytes <= BATCH_BYTES
+    }
+}
+
+/// What one source's documents came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub documents: u64,
+    /// UTF-8 bytes of the documents, special tokens included. Nobody reads 2^64 bytes: added unchecked.
+    pub bytes: u64,
+    /// Words counted, with repetition; what bounds every count of the source, so the one sum that is checked.
+    pub words: u64,
+    /// Special tokens cut out.
+    pub special_tokens: u64,
+    /// Bytes of the longest word.
+    pub longest_word: u64,
+    /// Identifies the documents whatever their order, files or shards: sum modulo 2^128 of the xxh3_128 of each.
+    pub digest: u128,
+}
+
+/// The partition of a word, fixed for all runs and machines: its xxh3_64 (seed 0) scaled to `0..partitions`.
+pub fn partition_of(word: &[u8], partitions: u32) -> u32 {
+    ((u128::from(xxh3_64(word)) * u128::from(partitions)) >> 64) as u32
+}
+
+/// Counts the words of documents, apart for each source.
+///
+/// Memory grows with the different words only (about 32 to 100 bytes a word). It can double at any new word, so a
+/// caller with a budget calls [`Counter::drain`] when [`Counter::memory_bytes`] has passed a third of it.
+pub struct Counter {
+    scanner: Option<Scanner>,
+    specials: Option<SpecialCutter>,
+    tables: Vec<Table>, // one a source: the words of a source that come together stay close in memory
+    totals: Vec<Totals>,
+}
+
+impl Counter {
+    /// A counter for sources `0..sources`, without any word yet. Without a pattern, words come by
+    /// [`Counter::add_word`]. Special tokens are cut out of documents before the pattern sees them.
+    pub fn new(sources: usize, pattern: Option<Pattern>, specials: &[String]) -> Result<Self, CountError> {
+        Counter::with_level(sources, pattern, specials, Level::best())
+    }
+
+    /// The same with a chosen instruction set, for tests and benchmarks.
+    pub fn with_level(
+        sources: usize,
+        pattern: Option<Pattern>,
+        specials: &[String],
+        level: Level,
+    ) -> Result<Self, CountError> {
+        let seeds = Seeds::random();
+        Ok(Counter {
+            scanner: pattern.map(|pattern| Scanner::with_level(pattern, level)),
+            specials: if specials.is_empty() { None } else { Some(SpecialCutter::new(specials)?) },
+            tables: (0..sources).map(|_| Table::new(seeds)).collect(),
+            totals: vec![Totals::default(); sources],
+        })
+    }
+
+    /// Counts a document: its totals, its special tokens, its words. After an error part of it has been counted.
+    ///
+    /// # Panics
+    /// If there is no such source.
+    pub fn count_document(&mut self, source: usize, text: &str) -> Result<(), CountError> {
+        let Some(scanner) = &mut self.scanner else { return Err(CountError::NoPattern) };
+        let (table, totals) = (&mut self.tables[source], &mut self.totals[source]);
+        // One check a document instead of one a word: a document has at most as many words as bytes, and no word's
+        // count is more than the words of its source.
+        if totals.words.checked_add(text.len() as u64).is_none() {
+            let (word, count) = (show(text.as_bytes()), text.len() as u64);
+            return Err(CountError::Overflow { word, count, source_index: source });
+        }
+        note(totals, text);
+        let mut words = 0;
+        let mut too_long = None;
+        let mut count_text = |text: &str| {
+            scanner.scan(text, |window, bounds| {
+                words += bounds.len().saturating_sub(1) as u64;
+                too_long = too_long.or(table.count_words(window, bounds).err());
+            });
+        };
+        match &self.specials {
+            None => count_text(text),
+            Some(cutter) => {
+                for piece in cutter.pieces(text) {
+                    match piece {
+                        Piece::Text(text) => count_text(text),
+                        Piece::Special(_) => totals.special_tokens += 1,
+                    }
+                }
+            }
+        }
+        totals.words += words;
+        match too_long {
+            None => Ok(()),
+            Some(bytes) => Err(CountError::WordTooLong { bytes }),
+        }
+    }
+
+    /// Adds a document to the totals (documents, bytes, digest) without counting words: for patterns that cut
+    /// elsewhere and bring the words by [`Counter::add_word`].
+    pub fn note_document(&mut self, source: usize, text: &str) {
+        note(&mut self.totals[source], text);
+    }
+
+    /// Adds `count` occurrences of a word.
+    pub fn add_word(&mut self, source: usize, word: &[u8], count: u64) -> Result<(), CountError> {
+        if word.len() > MAX_WORD_BYTES {
+            return Err(CountError::WordTooLong { bytes: word.len() });
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let totals = &mut self.totals[source];
+        // The word's own count is part of this sum and cannot pass it.
+        totals.words = totals.words.checked_add(count).ok_or_else(|| CountError::Overflow {
+            word: show(word),
+            count,
+            source_index: source,
+        })?;
+        self.tables[source].add(word, count);
+        Ok(())
+    }
+
+    /// Totals of a source since the counter was made; a drain does not touch them.
+    pub fn totals(&self, source: usize) -> Totals {
+        Totals { longest_word: self.tables[source].longest() as u64, ..self.totals[source] }
+    }
+
+    /// Memory of all tables, with the room they have not filled yet.
+    pub fn memory_bytes(&self) -> usize {
+        self.tables.iter().map(Table::memory_bytes).sum()
+    }
+
+    /// Different words now in the tables, summed over sources.
+    pub fn unique_words(&self) -> usize {
+        self.tables.iter().map(Table::len).sum()
+    }
+
+    /// Moves all counts out, sorted by (partition, word, source). The counter holds no table memory afterwards and
+    /// counts on from zero; the run frees what it holds when it is dropped.
+    ///
+    /// One source is sorted where it lies, without further memory; several are gathered first, which takes up to
+    /// 32 bytes a unique word above [`Counter::memory_bytes`] while it lasts. Reading a run takes a batch at a time.
+    ///
+    /// # Panics
+    /// If `partitions` is 0.
+    pub fn drain(&mut self, partitions: u32) -> SortedRun {
+        assert!(partitions > 0, "at least one partition");
+        let mut rest = self.unique_words();
+        let mut entries = Vec::new();
+        let mut arenas = Vec::with_capacity(self.tables.len());
+        for (source, table) in self.tables.iter_mut().enumerate() {
+            rest -= table.len();
+            let (mut more, arena) = table.take(source as u32, partitions);
+            if entries.is_empty() {
+                entries = more;
+                entries.reserve_exact(rest);
+            } else {
+                entries.append(&mut more);
+            }
+            arenas.push(arena);
+        }
+        SortedRun::new(entries, arenas)
+    }
+}
+
+fn note(totals: &mut Totals, text: &str) {
+    totals.documents += 1;
+    totals.bytes += text.len() as u64;
+    totals.digest = totals.digest.wrapping_add(xxh3_128(text.as_bytes()));
+}
+
+/// A word as messages show it: quoted, at most 60 bytes of it.
+pub(crate) fn show(word: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&word[..word.len().min(60)]);
+    if word.len() > 60 { format!("{shown:?}… ({} bytes)", word.len()) } else { format!("{shown:?}") }
+}

@@ -3,7 +3,9 @@
 //! Text comes in as UTF-8 documents and leaves as sorted word counts; word counts come in and leave as merges; merges
 //! come in and turn text into ids. Nothing here knows Python: the binding is one file, behind the feature `python`.
 
+mod class_table;
 pub mod classes;
+pub mod scalar;
 pub mod scan;
 pub mod special;
 pub mod count;
@@ -11,3 +13,5 @@ pub mod runs;
 pub mod learn;
 pub mod encode;
 pub mod naive;
+#[cfg(feature = "python")]
+mod python;

@@ -1,1 +1,299 @@
-//! scan
+//! Cut documents into words, as a named pattern's regular expression would, without a regular-expression engine.
+//!
+//! [`Scanner`] is the front door. Behind it stand the scanners themselves, the plain one ([`crate::scalar`]) and the
+//! one that works on 64 bytes at a time, both written over [`Rules`]: what the patterns differ in, and nothing else. A
+//! further pattern is a further set of rules.
+
+use crate::scalar;
+
+/// A named pattern: how the text of a document is cut into words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// GPT-2's: a space joins the letters, numbers or other characters after it.
+    ///
+    /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`
+    Gpt2,
+    /// GPT-4's: any one character joins the letters after it; numbers come in threes; line ends stay with what is
+    /// before them. Whitespace at the very end of a document is one word, line ends or not (`\s++$`).
+    ///
+    /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`
+    Cl100k,
+}
+
+impl Pattern {
+    /// Every named pattern.
+    pub const ALL: &[Pattern] = &[Pattern::Gpt2, Pattern::Cl100k];
+
+    /// The name users write.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Pattern::Gpt2 => "gpt2",
+            Pattern::Cl100k => "cl100k",
+        }
+    }
+
+    /// The pattern of that name, if there is one.
+    pub fn from_name(name: &str) -> Option<Pattern> {
+        Pattern::ALL.iter().copied().find(|pattern| pattern.name() == name)
+    }
+}
+
+/// What a pattern's regular expression says, as choices. Constants of a type, so that each scanner is compiled once
+/// for each pattern and a choice costs nothing where it is not made.
+pub(crate) trait Rules {
+    /// Which contractions (`'s 'd 'm 't 'll 've 're`) are words.
+    const CONTRACTIONS: Contractions;
+    /// What may stand before the letters of a word.
+    const PREFIX: Prefix;
+    /// How numbers are cut.
+    const NUMBERS: Numbers;
+    /// `\s*[\r\n]`: whitespace is cut after its last line end, and line ends join the other characters before them.
+    const LINE_ENDS: bool;
+    /// `\s++$`: whitespace at the end of the text is one word, before any other rule for whitespace.
+    const WHOLE_TAIL: bool;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contractions {
+    /// `'(?:[sdmt]|ll|ve|re)`
+    LowerCase,
+    /// `'(?i:[sdmt]|ll|ve|re)`, where `ſ` (U+017F) is an `s`.
+    AnyCase,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prefix {
+    /// ` ?`
+    Space,
+    /// `[^\r\n\p{L}\p{N}]?`
+    AnyButLineEnd,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// ` ?\p{N}+`
+    SpaceAndAll,
+    /// `\p{N}{1,3}`
+    UpTo(usize),
+}
+
+pub(crate) struct Gpt2;
+
+impl Rules for Gpt2 {
+    const CONTRACTIONS: Contractions = Contractions::LowerCase;
+    const PREFIX: Prefix = Prefix::Space;
+    const NUMBERS: Numbers = Numbers::SpaceAndAll;
+    const LINE_ENDS: bool = false;
+    const WHOLE_TAIL: bool = true; // `\s+(?!\S)` says the same here
+}
+
+pub(crate) struct Cl100k;
+
+impl Rules for Cl100k {
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const NUMBERS: Numbers = Numbers::UpTo(3);
+    const LINE_ENDS: bool = true;
+    const WHOLE_TAIL: bool = true;
+}
+
+/// Which code finds the words. All levels find the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// One character at a time.
+    Scalar,
+}
+
+impl Level {
+    /// The levels this processor can run, slowest first.
+    pub fn available() -> Vec<Level> {
+        vec![Level::Scalar]
+    }
+
+    /// The fastest of them.
+    pub fn best() -> Level {
+        *Level::available().last().expect("the scalar level is always there")
+    }
+
+    /// For reports and command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+        }
+    }
+}
+
+/// Cuts one document after another into words, and keeps its buffer between them (16 KB).
+#[derive(Clone, Debug)]
+pub struct Scanner {
+    pattern: Pattern,
+    level: Level,
+    bounds: Vec<u32>,
+    reach: u32,
+}
+
+/// So many words at most go to the sink at once: enough to make the call free, few enough to stay in the first cache.
+const BATCH: usize = 4096;
+
+impl Scanner {
+    /// A scanner at the best level of this processor.
+    pub fn new(pattern: Pattern) -> Self {
+        Self::with_level(pattern, Level::best())
+    }
+
+    /// A scanner at a given level, for tests and benchmarks.
+    ///
+    /// # Panics
+    /// When this processor cannot run the level.
+    pub fn with_level(pattern: Pattern, level: Level) -> Self {
+        assert!(Level::available().contains(&level), "this processor cannot run the level {}", level.name());
+        Self { pattern, level, bounds: Vec::with_capacity(BATCH + 1), reach: u32::MAX }
+    }
+
+    /// Find the words of one document and hand them to `sink(window, bounds)` in batches of at most 4,096.
+    ///
+    /// `window` is the text from the batch's first word to the *end of the document*, so that a consumer may load a few
+    /// bytes past a word while there are any. `bounds` are offsets into it, strictly increasing, the first of them 0;
+    /// word `i` is `window[bounds[i]..bounds[i + 1]]`. The words of all calls, in order, are the text exactly. An empty
+    /// text makes no call.
+    ///
+    /// Documents may be of any length (the windows move along), words of up to 4 GiB.
+    ///
+    /// # Panics
+    /// When a single word is longer than `u32::MAX` bytes.
+    pub fn scan(&mut self, text: &str, sink: impl FnMut(&[u8], &[u32])) {
+        match self.pattern {
+            Pattern::Gpt2 => self.scan_by::<Gpt2>(text, sink),
+            Pattern::Cl100k => self.scan_by::<Cl100k>(text, sink),
+        }
+    }
+
+    fn scan_by<R: Rules>(&mut self, text: &str, sink: impl FnMut(&[u8], &[u32])) {
+        let mut batcher = Batcher::new(text.as_bytes(), &mut self.bounds, self.reach, sink);
+        match self.level {
+            Level::Scalar => scalar::ends::<R>(text, |end| batcher.push(end)),
+        }
+        batcher.deliver();
+    }
+}
+
+/// Gathers the ends of words, given as offsets into the text, and gives them to the sink in batches.
+struct Batcher<'a, S> {
+    text: &'a [u8],
+    /// Where the window begins.
+    base: usize,
+    bounds: &'a mut Vec<u32>,
+    /// The largest offset a bound can hold; tests lower it to see windows move without documents of gigabytes.
+    reach: u32,
+    sink: S,
+}
+
+impl<'a, S: FnMut(&[u8], &[u32])> Batcher<'a, S> {
+    fn new(text: &'a [u8], bounds: &'a mut Vec<u32>, reach: u32, sink: S) -> Self {
+        bounds.clear();
+        bounds.push(0);
+        Self { text, base: 0, bounds, reach, sink }
+    }
+
+    fn push(&mut self, end: usize) {
+        if self.bounds.len() > BATCH || end - self.base > self.reach as usize {
+            self.deliver();
+            assert!(
+                end - self.base <= self.reach as usize,
+                "a word of {} bytes at byte {} of its document is longer than {} bytes",
+                end - self.base,
+                self.base,
+                self.reach
+            );
+        }
+        self.bounds.push((end - self.base) as u32);
+    }
+
+    /// Pass on what is gathered; the next window begins where the last word ended.
+    fn deliver(&mut self) {
+        if self.bounds.len() > 1 {
+            (self.sink)(&self.text[self.base..], self.bounds);
+            self.base += self.bounds[self.bounds.len() - 1] as usize;
+            self.bounds.clear();
+            self.bounds.push(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(scanner: &mut Scanner, text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut position = 0;
+        scanner.scan(text, |window, bounds| {
+            assert_eq!(window, &text.as_bytes()[position..]);
+            assert_eq!(bounds[0], 0);
+            assert!((2..=BATCH + 1).contains(&bounds.len()));
+            for pair in bounds.windows(2) {
+                assert!(pair[0] < pair[1]);
+                words.push(String::from_utf8(window[pair[0] as usize..pair[1] as usize].to_vec()).unwrap());
+            }
+            position += *bounds.last().unwrap() as usize;
+        });
+        assert_eq!(position, text.len());
+        words
+    }
+
+    #[test]
+    fn names_lead_back_to_their_patterns() {
+        for &pattern in Pattern::ALL {
+            assert_eq!(Pattern::from_name(pattern.name()), Some(pattern));
+        }
+        assert_eq!(Pattern::from_name("GPT2"), None);
+    }
+
+    #[test]
+    fn long_documents_come_in_batches() {
+        let text = "one two\n".repeat(10_000);
+        for &pattern in Pattern::ALL {
+            for level in Level::available() {
+                let mut scanner = Scanner::with_level(pattern, level);
+                let mut calls = 0;
+                scanner.scan(&text, |_, _| calls += 1);
+                assert_eq!(calls, 30_000_usize.div_ceil(BATCH));
+                let found = words(&mut scanner, &text);
+                assert_eq!(found.len(), 30_000);
+                assert_eq!(found[29_997..], ["one", " two", "\n"]);
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_document_makes_no_call() {
+        for &pattern in Pattern::ALL {
+            for level in Level::available() {
+                Scanner::with_level(pattern, level).scan("", |_, _| panic!("called"));
+            }
+        }
+    }
+
+    #[test]
+    fn windows_move_when_offsets_would_not_reach() {
+        let text = "some words of a text, 12345 (and more) ".repeat(50);
+        for &pattern in Pattern::ALL {
+            for level in Level::available() {
+                let mut scanner = Scanner::with_level(pattern, level);
+                let expected = words(&mut scanner, &text);
+                for reach in [6, 7, 63, 64, 65, 1000] {
+                    scanner.reach = reach;
+                    assert_eq!(words(&mut scanner, &text), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a word of 6 bytes at byte 1 of its document is longer than 5 bytes")]
+    fn a_word_out_of_reach_panics() {
+        let mut scanner = Scanner::with_level(Pattern::Gpt2, Level::Scalar);
+        scanner.reach = 5;
+        scanner.scan("a bcdef", |_, _| {});
+    }
+}

@@ -1,0 +1,57 @@
+# Two commands do all the set-up: `make run` trains a real vocabulary, `make test` runs the tests.
+# Needed beforehand: Python 3.11 or newer with its venv module, and a Rust toolchain (https://rustup.rs).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
+CARGO := cargo --quiet
+
+.PHONY: run test test-rust lint format bench bench-quick clean
+
+# The package itself, built in place. The stamps keep a second `make` from doing any of it again.
+$(VENV)/.tools: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt maturin
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.tools $(RUST)
+	@echo "building and installing the package (a few minutes the first time)"
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation --editable '.[verify]' django
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.built
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group dev
+	@touch $@
+
+corpus: $(VENV)/.built
+	$(BIN)/python jobs/sample_corpus.py corpus.tmp
+	rm -rf corpus && mv corpus.tmp corpus
+
+run: corpus
+	$(BIN)/dist-bpe train corpus --group-by lang --vocab-size 16000 -o run --overwrite
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+test-rust:
+	cd rust && $(CARGO) test --release
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/stubtest dist_bpe._core --allowlist tests/stubtest_allowlist.txt
+	$(BIN)/lint-imports --no-cache
+	cd rust && $(CARGO) fmt --check
+	cd rust && $(CARGO) clippy --all-targets -- -D warnings
+	cd rust && $(CARGO) clippy --features python -- -D warnings
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	cd rust && cargo fmt
+
+clean:
+	rm -rf $(VENV) rust/target build dist corpus corpus.tmp run dist_bpe/*.so

@@ -1,0 +1,167 @@
+"""The native core. Arrow arrays and batches cross the border; Python objects for single words do only in test helpers.
+
+Arrays may be pyarrow's or any other that speak the Arrow C data interface. The interpreter lock is released while the
+core works. Numbers are unsigned: ids 32 bits, counts 64 bits and checked.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypedDict, final
+
+UNICODE_TABLES: str
+"""Version of the `regex` module whose Unicode tables the scanners use."""
+PATTERNS: list[str]
+"""Names of the patterns that have a native scanner."""
+
+class InvalidUtf8Error(ValueError):
+    """A text is not UTF-8. `args` are (index in the array, offset of the first bad byte)."""
+
+class _Totals(TypedDict):
+    documents: int
+    bytes: int
+    words: int
+    special_tokens: int
+    longest_word_bytes: int
+    digest: str
+
+class _Tally(TypedDict):
+    unique_words: int
+    words: int
+    dropped_unique_words: int
+    dropped_words: int
+
+@final
+class Counter:
+    """Word tables of `sources` sources, numbered from 0, filled from arrays of documents.
+
+    Special tokens are cut out of a text leftmost-longest before `pattern`, the name of a native one, runs. With pattern
+    None `count` notes documents only, and the words come by `add_words`. `level` picks a scanner by hand (see `levels`).
+
+    Raises `UsageError` for an unknown pattern or level, an empty special token or one given twice.
+    """
+
+    def __new__(
+        cls, sources: int, pattern: str | None, special_tokens: Sequence[str], level: str | None = None
+    ) -> "Counter": ...
+    def count(self, source: int, texts: Any) -> None:
+        """Count every text of a string or binary array (large or not); nulls are passed over.
+
+        Raises `InvalidUtf8Error`; the texts before the bad one are counted then.
+        """
+    def add_words(self, source: int, words: Any, counts: Any) -> None:
+        """Add words (string or binary array) and their counts (uint64, of the same length).
+
+        Raises `CountOverflowError` past 2^64 - 1, naming the word.
+        """
+    def totals(self, source: int) -> _Totals:
+        """Documents, bytes of UTF-8, words, special tokens cut out, longest word in bytes, and the documents' digest.
+
+        The digest is the sum modulo 2^128 of XXH3-128 of every document, in hexadecimal: independent of their order.
+        """
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes the tables hold now; `drain` takes about as much again while it sorts."""
+    @property
+    def unique_words(self) -> int:
+        """Words in the tables now, summed over the sources."""
+    def drain(self, partitions: int) -> "SortedRun":
+        """Empty the tables (the totals stay) into a run sorted by (partition, word, source)."""
+
+@final
+class SortedRun:
+    """Iterator of (partition, batch); a batch has word: binary, source: uint32, count: uint64 and never spans partitions."""
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]: ...
+    def __next__(self) -> tuple[int, Any]: ...
+
+@final
+class Merger:
+    """Iterator over the merge of runs, each an iterable of batches sorted by (word, source).
+
+    Holds one batch a run. Words with fewer than `min_word_count` occurrences, over all sources, are left out and tallied.
+    Raises `CountOverflowError` when a sum passes 2^64 - 1.
+    """
+
+    def __new__(cls, runs: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> "Merger": ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __next__(self) -> Any: ...
+    def tallies(self) -> list[_Tally]:
+        """Per source, what was kept and what was left out so far."""
+
+@final
+class Words:
+    """Unique words with weighted counts, ready to learn from.
+
+    `batches` hold rows (word, source, count) with the rows of one word adjacent. A word's weighted count is the sum of
+    weights[source] * count; `min_word_count` compares the plain sum. Raises `CountOverflowError`.
+    """
+
+    def __new__(cls, batches: Iterable[Any], weights: Sequence[int], min_word_count: int) -> "Words": ...
+    def __len__(self) -> int: ...
+    @property
+    def learn_bytes(self) -> int:
+        """Estimate of the memory `learn_merges` will take on top, in bytes."""
+
+@final
+class Encoder:
+    """Exact encoding by rank: the lowest-ranked pair of a word is merged first, leftmost first, until none is left.
+
+    Ids are `first_id` + the byte's place in GPT-2's order, then `first_id` + 256 + rank; `special_ids` are taken as they
+    are. Words and their ids are cached within a bound. With pattern None only the `encode_word*` methods serve.
+    """
+
+    def __new__(
+        cls,
+        left: Any,
+        right: Any,
+        pattern: str | None,
+        special_tokens: Sequence[str],
+        special_ids: Sequence[int],
+        first_id: int,
+    ) -> "Encoder": ...
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Ids of a text; special-token text is ordinary text."""
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; special-token text becomes its id."""
+    def encode_batch(self, texts: Any, specials: bool = True) -> tuple[Any, Any]:
+        """Ids of a string array as (uint32 array, int64 offsets with one more entry than texts)."""
+    def encode_word(self, word: bytes) -> list[int]:
+        """Ids of one word; no pattern runs."""
+    def encode_words(self, words: Any) -> tuple[Any, Any]:
+        """Ids of a binary array of words as (uint32 array, int64 offsets)."""
+
+def learn_merges(
+    words: Words,
+    merges: int,
+    min_pair_count: int = 2,
+    max_token_bytes: int | None = None,
+    threads: int = 1,
+    progress: Callable[[int], None] | None = None,
+    plain: bool = False,
+) -> Any:
+    """Learn up to `merges` merges: a record batch of left, right (uint32 ids) and count (uint64), one row a rank.
+
+    The pair with the highest weighted count is next, among equals the one with the smallest (left id, right id). Stops
+    early when no pair reaches `min_pair_count`. `progress` gets the number of merges done a few times a second; what it
+    raises, and Ctrl-C, ends the call at once. `plain` runs the slow twin.
+    """
+
+def replay(left: Any, right: Any, batches: Iterable[Any], sources: int) -> tuple[list[Any], list[Any]]:
+    """Encode every row of a table and add up, per source: (occurrences each merge replaced, occurrences left of each id)."""
+
+def words(pattern: str, text: str, level: str | None = None) -> list[bytes]:
+    """The words of a text, for tests and demonstrations."""
+
+def cut(text: str, special_tokens: Sequence[str]) -> list[str]:
+    """What is left of a text around its special tokens, without empty pieces."""
+
+def first_invalid_utf8(texts: Any) -> tuple[int, int] | None:
+    """(index, byte offset) of the first text in an array that is not UTF-8."""
+
+def byte_ids() -> list[int]:
+    """The id of each byte 0..255 in GPT-2's order: `!` is 0, the space is 220."""
+
+def levels() -> list[str]:
+    """Scanner levels this processor can run, the fastest last."""
+
+def partition_of(word: bytes, partitions: int) -> int:
+    """The partition of a word: the high half of XXH3-64 times `partitions`."""

@@ -1,0 +1,346 @@
+"""The run: count -> learn -> export, from sources to a folder of vocabulary files; the only module that knows them all."""
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dist_bpe import reference
+from dist_bpe.config import (
+    BYTE_TOKENS,
+    CountConfig,
+    EngineConfig,
+    LearnConfig,
+    RunConfig,
+    SourceConfig,
+    special_token,
+    validate,
+)
+from dist_bpe.counts import (
+    CountTable,
+    CountTask,
+    count_shard,
+    manifest,
+    merge_part,
+    merge_tasks,
+)
+from dist_bpe.engine import open_engine
+from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.export import export
+from dist_bpe.formats import SpecialToken
+from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
+from dist_bpe.pretokenize import Pattern, resolve, warnings_for
+from dist_bpe.progress import Progress, StageRecord, human_bytes
+from dist_bpe.sources import Plan, Source, plan
+from dist_bpe.storage import publish, to_json
+from dist_bpe.vocabulary import Vocabulary
+
+STAGING = "staging"
+COUNTS = "counts"
+
+
+@dataclass
+class RunReport:
+    """What a command did, for the closing summary and report.json; lies outside the reproducible set.
+
+    `stages` have seconds and peak bytes of the driver and, where the work ran elsewhere, of the largest worker.
+    """
+
+    output: str
+    table: CountTable | None = None
+    stages: list[StageRecord] = field(default_factory=list)
+    vocabulary: Vocabulary | None = None
+    requested_size: int | None = None
+    bytes_per_token: dict[str, float] = field(default_factory=dict)
+    folder: Path | None = None
+    verification: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def count(
+    *sources: Source,
+    output: str | Path,
+    engine: str = "ray",
+    workers: int | None = None,
+    address: str | None = None,
+    overwrite: bool = False,
+    progress: str = "auto",
+    **options: Any,
+) -> CountTable:
+    """Count the words of sources into a table in the run folder `output`.
+
+    Args:
+        sources: what to read.
+        output: the run folder; the table lies in its folder `counts`.
+        engine: "ray" (embedded, or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
+        workers: tasks at once; by default one a processor.
+        address: the Ray cluster to join.
+        overwrite: replace a table that stands there already.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes, table_bytes.
+
+    Raises:
+        UsageError: an option or source that cannot work; found before counting, and nothing is written then.
+        DataError: a row or file that cannot be counted.
+        RunError: the folder holds a table already, or a worker keeps dying.
+    """
+    config = validate(
+        RunConfig,
+        {
+            "sources": [
+                {"name": s.name, "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)), "text": s.text, "group_by": s.group_by}
+                for s in sources
+            ],
+            "output": str(output),
+            "overwrite": overwrite,
+            "count": options,
+            "engine": {"engine": engine, "workers": workers, "address": address},
+        },
+    )
+    return run_count(config, Progress(progress), RunReport(str(output)))
+
+
+def run_count(config: RunConfig, progress: Progress, report: RunReport) -> CountTable:
+    """Plan, count and merge; see `count`."""
+    pattern = resolve(config.count.pattern)
+    output = Path(config.output)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"the output {output} is a file; name a folder.")
+    if (output / COUNTS).exists() and not config.overwrite:
+        raise RunError(
+            f"{output} holds a count table already. Learn from it (`dist-bpe learn {output}`), name another folder, "
+            "or replace it with --overwrite."
+        )
+    with progress.stage("plan", unit="files") as stage:
+        planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
+        stage.advance(len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards")
+    for text in warnings_for(pattern):
+        _warn(progress, report, text)
+    fresh = not output.exists()
+    staging = output / STAGING
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        table = _count_into(output, staging, planned, pattern, config, progress)
+    except BaseException:
+        shutil.rmtree(output if fresh else staging, ignore_errors=True)
+        raise
+    shutil.rmtree(staging, ignore_errors=True)
+    report.table = table
+    total = sum(source.words for source in table.sources.values())
+    documents = sum(source.documents for source in table.sources.values())
+    if total <= documents and documents > 1:
+        _warn(progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here.")
+    return table
+
+
+def _count_into(
+    output: Path, staging: Path, planned: Plan, pattern: Pattern, config: RunConfig, progress: Progress
+) -> CountTable:
+    options = config.count
+    texts = tuple(token.text for token in options.special_tokens)
+    with contextlib.ExitStack() as stack:
+        with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
+            engine = stack.enter_context(
+                open_engine(config.engine.engine, config.engine.workers, config.engine.address)
+            )
+            stage.advance(engine.workers)
+        # A worker may have another working folder than the driver: paths go out absolute.
+        place = str(staging.resolve())
+        tasks = [CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes) for shard in planned.shards]
+        commits = []
+        with progress.stage("count", planned.bytes, "bytes") as stage:
+            for commit in engine.run(count_shard, tasks):
+                commits.append(commit)
+                stage.worker_peak(commit["peak_bytes"])
+                stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
+        if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
+            looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
+            raise SourceError(f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked}).")
+        folder = staging.resolve() / COUNTS
+        folder.mkdir()
+        merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
+        parts = []
+        with progress.stage("merge", len(merges), "parts") as stage:
+            for part in engine.run(merge_part, merges):
+                parts.append(part)
+                stage.worker_peak(part["peak_bytes"])
+                stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
+    with publish(folder / "manifest.json") as temporary:
+        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts)))
+    shutil.rmtree(output / COUNTS, ignore_errors=True)
+    folder.rename(output / COUNTS)
+    return CountTable.open(output)
+
+
+def _absolute(shard: Shard) -> Shard:
+    return dataclasses.replace(shard, path=str(Path(shard.path).resolve()))
+
+
+def _warn(progress: Progress, report: RunReport, text: str) -> None:
+    progress.warn(text)
+    report.warnings.append(text)
+
+
+@overload
+def learn(
+    counts: CountTable | str | Path,
+    vocab_size: int,
+    *,
+    special_tokens: Sequence[str | SpecialToken] | None = None,
+    progress: str = "auto",
+    **options: Any,
+) -> Vocabulary: ...
+
+
+@overload
+def learn(
+    counts: Mapping[str, int] | Mapping[bytes, int],
+    vocab_size: int | None = None,
+    *,
+    num_merges: int | None = None,
+    unit: Literal["byte"] = "byte",
+    pattern: str = "gpt2",
+    special_tokens: Sequence[str | SpecialToken] | None = None,
+    progress: str = "auto",
+    **options: Any,
+) -> Vocabulary: ...
+
+
+@overload
+def learn(
+    counts: Mapping[str, int],
+    *,
+    num_merges: int | None = None,
+    unit: Literal["byte", "character"] = "byte",
+    tie_break: Literal["id", "lexicographic", "first-seen"] = "id",
+    end_of_word: str | None = None,
+    unknown_token: str | None = None,
+    min_pair_count: int = 2,
+    max_token_bytes: int | None = None,
+) -> reference.ReferenceModel[str]: ...
+
+
+def learn(
+    counts: CountTable | str | Path | Mapping[str, int] | Mapping[bytes, int],
+    vocab_size: int | None = None,
+    *,
+    num_merges: int | None = None,
+    unit: str = "byte",
+    tie_break: str = "id",
+    end_of_word: str | None = None,
+    unknown_token: str | None = None,
+    pattern: str = "gpt2",
+    special_tokens: Sequence[str | SpecialToken] | None = None,
+    progress: str = "auto",
+    **options: Any,
+) -> Vocabulary | reference.ReferenceModel[str] | reference.ReferenceModel[bytes]:
+    """Learn a vocabulary from a count table, a run folder, or a plain {word: count} mapping.
+
+    Args:
+        counts: the table, its folder, or the mapping. Words of a mapping are str (taken as UTF-8) or bytes.
+        vocab_size: all tokens: 256 bytes, merges, special tokens. Or give:
+        num_merges: the number of merges.
+        unit: "byte", or "character" for teaching: symbols are characters, and the result is a `ReferenceModel`.
+        tie_break: among pairs of equal count: "id" (smallest ids), or for teaching "lexicographic" or "first-seen".
+        end_of_word: for teaching: a symbol put after each word.
+        unknown_token: for teaching: what a character outside the vocabulary becomes.
+        pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
+        special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the other fields of `LearnConfig`: min_pair_count, min_word_count, max_token_bytes,
+            special_tokens_first, pad_to_multiple, threads.
+
+    Raises:
+        UsageError: a size that is too small, or options that do not go together.
+        RunError: no finished count table in the folder.
+    """
+    if (vocab_size is None) == (num_merges is None):
+        raise UsageError("give either vocab_size or num_merges.")
+    teaching = unit != "byte" or tie_break != "id" or end_of_word is not None or unknown_token is not None
+    if teaching:
+        if not isinstance(counts, Mapping):
+            raise UsageError("unit, tie_break, end_of_word and unknown_token are for plain {word: count} mappings.")
+        if num_merges is None:
+            raise UsageError("the teaching modes take num_merges, not vocab_size.")
+        return reference.learn(
+            counts, num_merges, unit=unit, tie_break=tie_break, end_of_word=end_of_word, unknown_token=unknown_token, **options
+        )  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+    if isinstance(counts, (str, Path)):
+        counts = CountTable.open(counts)
+    if special_tokens is None:
+        special_tokens = counts.special_tokens if isinstance(counts, CountTable) else ()
+    specials = [special_token(token) for token in special_tokens]
+    if vocab_size is None:
+        vocab_size = BYTE_TOKENS + (num_merges or 0) + len(specials)
+    config = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    steps = Progress(progress)
+    report = RunReport("")
+    if isinstance(counts, CountTable):
+        vocabulary, _ = run_learn(counts, config, specials, steps, report)
+        return vocabulary
+    batches = batches_of_mapping(counts)
+    learned = _learn(batches, ["words"], config, specials, steps, report)
+    return _vocabulary(learned, resolve(pattern), specials, config)
+
+
+def run_learn(
+    table: CountTable, config: LearnConfig, specials: Sequence[SpecialToken], progress: Progress, report: RunReport
+) -> tuple[Vocabulary, Learned]:
+    """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token."""
+    pattern = resolve(table.pattern)
+    for token in specials:
+        if token.text not in table.special_tokens:
+            _warn(
+                progress,
+                report,
+                f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
+                "text, its pieces were learned as ordinary words.",
+            )
+    learned = _learn(table.batches, list(table.sources), config, specials, progress, report)
+    vocabulary = _vocabulary(learned, pattern, specials, config)
+    report.vocabulary = vocabulary
+    report.requested_size = config.vocab_size
+    for name, source in table.sources.items():
+        tokens = pc.sum(learned.tokens[name]).as_py() + source.special_tokens
+        if tokens:
+            report.bytes_per_token[name] = source.bytes / tokens
+    return vocabulary, learned
+
+
+def _learn(
+    batches: Callable[[], Iterable[pa.RecordBatch]],
+    sources: Sequence[str],
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    progress: Progress,
+    report: RunReport,
+) -> Learned:
+    wanted = config.merges(specials)
+    with progress.stage("learn", wanted, "merges") as stage:
+        learned = learn_merges(
+            batches,
+            sources,
+            wanted,
+            min_pair_count=config.min_pair_count,
+            min_word_count=config.min_word_count,
+            max_token_bytes=config.max_token_bytes,
+            threads=config.threads,
+            on_words=lambda words, memory: stage.advance(0, f"{words:,} unique words, about {human_bytes(memory)} of memory"),
+            on_merge=lambda done: stage.advance(done - stage.done),
+        )
+        stage.advance(len(learned) - stage.done)
+    if len(learned) < wanted:
+        _warn(
+            progress,
+            report,
+            f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
+            f"vocabulary has {config.vocab_size - wanted + len(learned):,} tokens instead of {config.vocab_size:,}.",
+        )
+    return learned

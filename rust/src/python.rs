@@ -1,0 +1,647 @@
+//! All of the Python binding: `dist_bpe._core`.
+//!
+//! Arrow arrays come in and go out over the C data interface; the interpreter lock is released while the core works.
+//! `dist_bpe/_core.pyi` is the manual of what stands here.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use arrow_array::types::{ByteArrayType, GenericBinaryType};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, GenericByteArray, Int64Array, LargeBinaryArray, LargeStringArray, OffsetSizeTrait,
+    RecordBatch, StringArray, UInt32Array, UInt64Array, make_array,
+};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_data::ArrayData;
+use arrow_pyarrow::{FromPyArrow, PyArrowType, ToPyArrow};
+use arrow_schema::{DataType, Field, Schema};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyIterator};
+use pyo3::{create_exception, import_exception};
+
+use crate::classes::REGEX_VERSION;
+use crate::count::{self, CountError, Rows};
+use crate::encode::{self, EncodeError};
+use crate::learn::{self, LearnError};
+use crate::naive;
+use crate::runs::{self, MergeError, RunReader};
+use crate::scan::{Level, Pattern, Scanner};
+use crate::special::{Piece, SpecialCutter, SpecialError};
+
+import_exception!(dist_bpe.errors, CountOverflowError);
+import_exception!(dist_bpe.errors, UsageError);
+create_exception!(_core, InvalidUtf8Error, PyValueError, "A text is not UTF-8: (index in the array, byte offset).");
+
+impl From<CountError> for PyErr {
+    fn from(error: CountError) -> Self {
+        match error {
+            CountError::Special(error) => error.into(),
+            other => CountOverflowError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl From<SpecialError> for PyErr {
+    fn from(error: SpecialError) -> Self {
+        UsageError::new_err(error.to_string())
+    }
+}
+
+impl From<EncodeError> for PyErr {
+    fn from(error: EncodeError) -> Self {
+        PyValueError::new_err(error.to_string())
+    }
+}
+
+impl From<LearnError> for PyErr {
+    fn from(error: LearnError) -> Self {
+        match error {
+            LearnError::Interrupted { .. } => PyKeyboardInterrupt::new_err(()),
+            other => CountOverflowError::new_err(other.to_string()),
+        }
+    }
+}
+
+/// A column of texts or words, whatever its offsets: string and binary are both read as bytes and checked here.
+enum Bytes {
+    Small(BinaryArray),
+    Large(LargeBinaryArray),
+}
+
+impl Bytes {
+    fn from_python(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::from_array(make_array(ArrayData::from_pyarrow_bound(array)?))
+    }
+
+    fn from_array(array: ArrayRef) -> PyResult<Self> {
+        let any = array.as_any();
+        Ok(match array.data_type() {
+            DataType::Utf8 => Self::Small(any.downcast_ref::<StringArray>().expect("type checked").clone().into()),
+            DataType::LargeUtf8 => {
+                Self::Large(any.downcast_ref::<LargeStringArray>().expect("type checked").clone().into())
+            }
+            DataType::Binary => Self::Small(any.downcast_ref::<BinaryArray>().expect("type checked").clone()),
+            DataType::LargeBinary => Self::Large(any.downcast_ref::<LargeBinaryArray>().expect("type checked").clone()),
+            other => return Err(PyTypeError::new_err(format!("expected an array of strings or bytes, not {other}"))),
+        })
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Small(array) => array.len(),
+            Self::Large(array) => array.len(),
+        }
+    }
+
+    /// Call `each(index, value)` for every value that is not null, until it fails.
+    fn try_each<E>(&self, each: impl FnMut(usize, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        fn walk<O: OffsetSizeTrait, E>(
+            array: &GenericByteArray<GenericBinaryType<O>>,
+            mut each: impl FnMut(usize, &[u8]) -> Result<(), E>,
+        ) -> Result<(), E>
+        where
+            GenericBinaryType<O>: ByteArrayType<Native = [u8]>,
+        {
+            (0..array.len()).filter(|&i| array.is_valid(i)).try_for_each(|i| each(i, array.value(i)))
+        }
+        match self {
+            Self::Small(array) => walk(array, each),
+            Self::Large(array) => walk(array, each),
+        }
+    }
+}
+
+fn text(index: usize, bytes: &[u8]) -> PyResult<&str> {
+    simdutf8::compat::from_utf8(bytes)
+        .map_err(|error| Python::attach(|_| InvalidUtf8Error::new_err((index, error.valid_up_to()))))
+}
+
+fn binary(offsets: Vec<i32>, bytes: Vec<u8>) -> ArrayRef {
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    std::sync::Arc::new(BinaryArray::new(offsets, Buffer::from_vec(bytes), None))
+}
+
+fn u64_array(values: Vec<u64>) -> ArrayRef {
+    std::sync::Arc::new(UInt64Array::from(values))
+}
+
+fn u32_array(values: Vec<u32>) -> ArrayRef {
+    std::sync::Arc::new(UInt32Array::from(values))
+}
+
+fn rows_to_batch(rows: Rows) -> RecordBatch {
+    let schema = Schema::new(vec![
+        Field::new("word", DataType::Binary, true),
+        Field::new("source", DataType::UInt32, true),
+        Field::new("count", DataType::UInt64, true),
+    ]);
+    let columns = vec![binary(rows.offsets, rows.bytes), u32_array(rows.sources), u64_array(rows.counts)];
+    RecordBatch::try_new(schema.into(), columns).expect("columns of one length and the stated types")
+}
+
+fn column<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str) -> PyResult<&'a A> {
+    batch
+        .column_by_name(name)
+        .and_then(|column| column.as_any().downcast_ref::<A>())
+        .filter(|column| column.null_count() == 0)
+        .ok_or_else(|| PyTypeError::new_err(format!("a batch of counts lacks a fitting column {name:?} without nulls")))
+}
+
+fn batch_to_rows(batch: &RecordBatch) -> PyResult<Rows> {
+    let words: &BinaryArray = column(batch, "word")?;
+    let first = words.value_offsets()[0];
+    Ok(Rows {
+        offsets: words.value_offsets().iter().map(|offset| offset - first).collect(),
+        bytes: words.value_data()[first as usize..words.value_offsets()[words.len()] as usize].to_vec(),
+        sources: column::<UInt32Array>(batch, "source")?.values().to_vec(),
+        counts: column::<UInt64Array>(batch, "count")?.values().to_vec(),
+    })
+}
+
+/// Record batches of a Python iterator, as a sorted run. The lock is taken once a batch.
+struct PythonRun(Py<PyIterator>);
+
+impl RunReader for PythonRun {
+    type Error = PyErr;
+
+    fn next_rows(&mut self) -> Result<Option<Rows>, PyErr> {
+        Python::attach(|py| {
+            py.check_signals()?;
+            let mut iterator = self.0.bind(py).clone();
+            iterator.next().map(|batch| batch_to_rows(&RecordBatch::from_pyarrow_bound(&batch?)?)).transpose()
+        })
+    }
+}
+
+fn parse_pattern(name: &str) -> PyResult<Pattern> {
+    Pattern::from_name(name).ok_or_else(|| {
+        let known: Vec<_> = Pattern::ALL.iter().map(|pattern| pattern.name()).collect();
+        UsageError::new_err(format!("no native scanner for the pattern {name:?}; there is one for: {}.", known.join(", ")))
+    })
+}
+
+fn parse_level(name: Option<&str>) -> PyResult<Level> {
+    let Some(name) = name else { return Ok(Level::best()) };
+    Level::available().iter().copied().find(|level| level.name() == name).ok_or_else(|| {
+        let known: Vec<_> = Level::available().iter().map(|level| level.name()).collect();
+        UsageError::new_err(format!("no scanner level {name:?} on this processor; there are: {}.", known.join(", ")))
+    })
+}
+
+#[pyclass]
+struct Counter {
+    inner: count::Counter,
+    native: bool,
+}
+
+#[pymethods]
+impl Counter {
+    #[new]
+    #[pyo3(signature = (sources, pattern, special_tokens, level=None))]
+    fn new(sources: usize, pattern: Option<&str>, special_tokens: Vec<String>, level: Option<&str>) -> PyResult<Self> {
+        let named = pattern.map(parse_pattern).transpose()?;
+        let inner = count::Counter::with_level(sources, named, &special_tokens, parse_level(level)?)?;
+        Ok(Self { inner, native: named.is_some() })
+    }
+
+    fn count(&mut self, py: Python<'_>, source: usize, texts: &Bound<'_, PyAny>) -> PyResult<()> {
+        let texts = Bytes::from_python(texts)?;
+        py.detach(|| {
+            texts.try_each(|index, bytes| {
+                let text = text(index, bytes)?;
+                if self.native {
+                    self.inner.count_document(source, text)?;
+                } else {
+                    self.inner.note_document(source, text);
+                }
+                Ok(())
+            })
+        })
+    }
+
+    fn add_words(
+        &mut self,
+        py: Python<'_>,
+        source: usize,
+        words: &Bound<'_, PyAny>,
+        counts: PyArrowType<ArrayData>,
+    ) -> PyResult<()> {
+        let words = Bytes::from_python(words)?;
+        let counts = UInt64Array::from(counts.0);
+        if words.len() != counts.len() {
+            return Err(PyValueError::new_err("as many counts as words are needed"));
+        }
+        py.detach(|| words.try_each(|index, word| Ok(self.inner.add_word(source, word, counts.value(index))?)))
+    }
+
+    fn totals<'py>(&self, py: Python<'py>, source: usize) -> PyResult<Bound<'py, PyDict>> {
+        let totals = self.inner.totals(source);
+        let dict = PyDict::new(py);
+        dict.set_item("documents", totals.documents)?;
+        dict.set_item("bytes", totals.bytes)?;
+        dict.set_item("words", totals.words)?;
+        dict.set_item("special_tokens", totals.special_tokens)?;
+        dict.set_item("longest_word_bytes", totals.longest_word)?;
+        dict.set_item("digest", format!("{:032x}", totals.digest))?;
+        Ok(dict)
+    }
+
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
+    }
+
+    #[getter]
+    fn unique_words(&self) -> usize {
+        self.inner.unique_words()
+    }
+
+    fn drain(&mut self, py: Python<'_>, partitions: u32) -> SortedRun {
+        SortedRun { inner: py.detach(|| self.inner.drain(partitions)) }
+    }
+}
+
+#[pyclass]
+struct SortedRun {
+    inner: count::SortedRun,
+}
+
+#[pymethods]
+impl SortedRun {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<(u32, Bound<'py, PyAny>)>> {
+        py.check_signals()?;
+        match py.detach(|| self.inner.next_rows()) {
+            Some((partition, rows)) => Ok(Some((partition, rows_to_batch(rows).to_pyarrow(py)?))),
+            None => Ok(None),
+        }
+    }
+}
+
+#[pyclass]
+struct Merger {
+    inner: runs::Merger<PythonRun>,
+}
+
+#[pymethods]
+impl Merger {
+    #[new]
+    fn new(runs: Vec<Bound<'_, PyAny>>, sources: usize, min_word_count: u64) -> PyResult<Self> {
+        let runs = runs.iter().map(|run| Ok(PythonRun(run.try_iter()?.unbind()))).collect::<PyResult<_>>()?;
+        Ok(Self { inner: runs::Merger::new(runs, sources, min_word_count) })
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let rows = py.detach(|| self.inner.next_rows()).map_err(|error| match error {
+            MergeError::Run(error) => error,
+            other => CountOverflowError::new_err(other.to_string()),
+        })?;
+        rows.map(|rows| rows_to_batch(rows).to_pyarrow(py)).transpose()
+    }
+
+    fn tallies<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let tallies = self.inner.tallies().iter().map(|tally| {
+            let dict = PyDict::new(py);
+            dict.set_item("unique_words", tally.unique_words)?;
+            dict.set_item("words", tally.words)?;
+            dict.set_item("dropped_unique_words", tally.dropped_unique)?;
+            dict.set_item("dropped_words", tally.dropped_words)?;
+            Ok(dict)
+        });
+        tallies.collect()
+    }
+}
+
+/// Call `each` with the rows of every batch of a Python iterable; the lock is released inside `each`.
+fn each_batch(
+    py: Python<'_>,
+    batches: &Bound<'_, PyAny>,
+    mut each: impl FnMut(&Rows) -> PyResult<()> + Send,
+) -> PyResult<()> {
+    for batch in batches.try_iter()? {
+        py.check_signals()?;
+        let rows = batch_to_rows(&RecordBatch::from_pyarrow_bound(&batch?)?)?;
+        py.detach(|| each(&rows))?;
+    }
+    Ok(())
+}
+
+#[pyclass(frozen)]
+struct Words {
+    inner: learn::Words,
+}
+
+#[pymethods]
+impl Words {
+    #[new]
+    fn new(py: Python<'_>, batches: &Bound<'_, PyAny>, weights: Vec<u64>, min_word_count: u64) -> PyResult<Self> {
+        let mut builder = learn::Words::builder(weights, min_word_count);
+        each_batch(py, batches, |rows| {
+            (0..rows.len()).try_for_each(|i| Ok(builder.push(rows.word(i), rows.sources[i], rows.counts[i])?))
+        })?;
+        Ok(Self { inner: py.detach(|| builder.finish()) })
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    #[getter]
+    fn learn_bytes(&self) -> usize {
+        learn::memory_estimate(&self.inner)
+    }
+}
+
+/// How often a running learner looks for signals and reports; a check costs about a microsecond.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+#[pyfunction]
+#[pyo3(signature = (words, merges, min_pair_count=2, max_token_bytes=None, threads=1, progress=None, plain=false))]
+#[allow(clippy::too_many_arguments)] // the Python signature names them all
+fn learn_merges<'py>(
+    py: Python<'py>,
+    words: &Words,
+    merges: usize,
+    min_pair_count: u64,
+    max_token_bytes: Option<usize>,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+    plain: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = learn::Options { merges, min_pair_count, max_token_bytes, threads };
+    let mut raised: Option<PyErr> = None;
+    let mut looked = Instant::now();
+    let mut look = |done: usize| {
+        if looked.elapsed() < LOOK_EVERY {
+            return ControlFlow::Continue(());
+        }
+        looked = Instant::now();
+        let outcome = Python::attach(|py| {
+            py.check_signals()?;
+            progress.as_ref().map_or(Ok(()), |call| call.call1(py, (done,)).map(drop))
+        });
+        match outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                raised = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    };
+    let learned = py.detach(|| {
+        if plain { naive::learn(&words.inner, &options, &mut look) } else { learn::learn(&words.inner, &options, &mut look) }
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    let learned = learned?;
+    let schema = Schema::new(vec![
+        Field::new("left", DataType::UInt32, false),
+        Field::new("right", DataType::UInt32, false),
+        Field::new("count", DataType::UInt64, false),
+    ]);
+    let columns = vec![
+        u32_array(learned.iter().map(|merge| merge.left).collect()),
+        u32_array(learned.iter().map(|merge| merge.right).collect()),
+        u64_array(learned.iter().map(|merge| merge.count).collect()),
+    ];
+    RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
+}
+
+fn merge_pairs(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>) -> Vec<(u32, u32)> {
+    let (left, right) = (UInt32Array::from(left.0), UInt32Array::from(right.0));
+    left.values().iter().copied().zip(right.values().iter().copied()).collect()
+}
+
+type Arrays<'py> = Vec<Bound<'py, PyAny>>;
+
+#[pyfunction]
+fn replay<'py>(
+    py: Python<'py>,
+    left: PyArrowType<ArrayData>,
+    right: PyArrowType<ArrayData>,
+    batches: &Bound<'py, PyAny>,
+    sources: usize,
+) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
+    let encoder = std::sync::Arc::new(encode::Encoder::new(&merge_pairs(left, right))?);
+    let mut replay = encode::Replay::new(encoder, sources);
+    each_batch(py, batches, |rows| {
+        (0..rows.len()).try_for_each(|i| {
+            replay
+                .push_word(rows.sources[i] as usize, rows.word(i), rows.counts[i])
+                .map_err(|error| CountOverflowError::new_err(error.to_string()))
+        })
+    })?;
+    let mut replaced = Vec::new();
+    let mut tokens = Vec::new();
+    for source in 0..sources {
+        let overflow = |error: EncodeError| CountOverflowError::new_err(error.to_string());
+        replaced.push(u64_array(replay.replaced(source).map_err(overflow)?).to_data().to_pyarrow(py)?);
+        tokens.push(u64_array(replay.tokens(source).to_vec()).to_data().to_pyarrow(py)?);
+    }
+    Ok((replaced, tokens))
+}
+
+/// Ids shifted by `first_id`, special tokens, and the scanner of a named pattern, around the exact encoder.
+#[pyclass]
+struct Encoder {
+    inner: encode::CachedEncoder,
+    scanner: Option<Scanner>,
+    cutter: SpecialCutter,
+    special_ids: Vec<u32>,
+    first_id: u32,
+}
+
+impl Encoder {
+    fn ordinary(&mut self, text: &str, out: &mut Vec<u32>) -> PyResult<()> {
+        let Some(scanner) = &mut self.scanner else {
+            return Err(PyValueError::new_err("this encoder has no named pattern: cut words yourself, use encode_words"));
+        };
+        let first = out.len();
+        let inner = &mut self.inner;
+        scanner.scan(text, |window, bounds| {
+            for ends in bounds.windows(2) {
+                inner.encode_word(&window[ends[0] as usize..ends[1] as usize], out);
+            }
+        });
+        out[first..].iter_mut().for_each(|id| *id += self.first_id);
+        Ok(())
+    }
+
+    fn with_specials(&mut self, text: &str, out: &mut Vec<u32>) -> PyResult<()> {
+        let cutter = self.cutter.clone();
+        for piece in cutter.pieces(text) {
+            match piece {
+                Piece::Text(text) => self.ordinary(text, out)?,
+                Piece::Special(index) => out.push(self.special_ids[index]),
+            }
+        }
+        Ok(())
+    }
+}
+
+type Ragged<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+fn ragged<'py>(py: Python<'py>, ids: Vec<u32>, offsets: Vec<i64>) -> PyResult<Ragged<'py>> {
+    Ok((u32_array(ids).to_data().to_pyarrow(py)?, Int64Array::from(offsets).to_data().to_pyarrow(py)?))
+}
+
+#[pymethods]
+impl Encoder {
+    #[new]
+    fn new(
+        left: PyArrowType<ArrayData>,
+        right: PyArrowType<ArrayData>,
+        pattern: Option<&str>,
+        special_tokens: Vec<String>,
+        special_ids: Vec<u32>,
+        first_id: u32,
+    ) -> PyResult<Self> {
+        if special_tokens.len() != special_ids.len() {
+            return Err(PyValueError::new_err("as many special ids as special tokens are needed"));
+        }
+        let encoder = encode::Encoder::new(&merge_pairs(left, right))?;
+        Ok(Self {
+            inner: encode::CachedEncoder::new(std::sync::Arc::new(encoder)),
+            scanner: pattern.map(parse_pattern).transpose()?.map(Scanner::new),
+            cutter: SpecialCutter::new(&special_tokens)?,
+            special_ids,
+            first_id,
+        })
+    }
+
+    fn encode_ordinary(&mut self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
+        py.detach(|| {
+            let mut ids = Vec::new();
+            self.ordinary(text, &mut ids)?;
+            Ok(ids)
+        })
+    }
+
+    fn encode(&mut self, py: Python<'_>, text: &str) -> PyResult<Vec<u32>> {
+        py.detach(|| {
+            let mut ids = Vec::new();
+            self.with_specials(text, &mut ids)?;
+            Ok(ids)
+        })
+    }
+
+    #[pyo3(signature = (texts, specials=true))]
+    fn encode_batch<'py>(
+        &mut self,
+        py: Python<'py>,
+        texts: &Bound<'py, PyAny>,
+        specials: bool,
+    ) -> PyResult<Ragged<'py>> {
+        let texts = Bytes::from_python(texts)?;
+        let (ids, offsets) = py.detach(|| {
+            let (mut ids, mut offsets) = (Vec::new(), vec![0; texts.len() + 1]);
+            texts.try_each(|index, bytes| {
+                let text = text(index, bytes)?;
+                if specials { self.with_specials(text, &mut ids)? } else { self.ordinary(text, &mut ids)? }
+                offsets[index + 1] = ids.len() as i64;
+                PyResult::Ok(())
+            })?;
+            PyResult::Ok((ids, offsets))
+        })?;
+        ragged(py, ids, offsets)
+    }
+
+    fn encode_word(&mut self, word: &[u8]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        self.inner.encode_word(word, &mut ids);
+        ids.iter_mut().for_each(|id| *id += self.first_id);
+        ids
+    }
+
+    fn encode_words<'py>(&mut self, py: Python<'py>, words: &Bound<'py, PyAny>) -> PyResult<Ragged<'py>> {
+        let words = Bytes::from_python(words)?;
+        let (ids, offsets) = py.detach(|| {
+            let (mut ids, mut offsets) = (Vec::new(), vec![0; words.len() + 1]);
+            let ended: PyResult<()> = words.try_each(|index, word| {
+                self.inner.encode_word(word, &mut ids);
+                offsets[index + 1] = ids.len() as i64;
+                Ok(())
+            });
+            ids.iter_mut().for_each(|id| *id += self.first_id);
+            ended.map(|()| (ids, offsets))
+        })?;
+        ragged(py, ids, offsets)
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (pattern, text, level=None))]
+fn words<'py>(py: Python<'py>, pattern: &str, text: &str, level: Option<&str>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let mut scanner = Scanner::with_level(parse_pattern(pattern)?, parse_level(level)?);
+    let mut words = Vec::new();
+    scanner.scan(text, |window, bounds| {
+        words.extend(
+            bounds.windows(2).map(|ends| PyBytes::new(py, &window[ends[0] as usize..ends[1] as usize])),
+        );
+    });
+    Ok(words)
+}
+
+#[pyfunction]
+fn cut(text: &str, special_tokens: Vec<String>) -> PyResult<Vec<String>> {
+    let cutter = SpecialCutter::new(&special_tokens)?;
+    let pieces = cutter.pieces(text).filter_map(|piece| match piece {
+        Piece::Text(text) => Some(text.to_owned()),
+        Piece::Special(_) => None,
+    });
+    Ok(pieces.collect())
+}
+
+#[pyfunction]
+fn first_invalid_utf8(texts: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
+    let found = Bytes::from_python(texts)?.try_each(|index, bytes| match simdutf8::compat::from_utf8(bytes) {
+        Ok(_) => Ok(()),
+        Err(error) => Err((index, error.valid_up_to())),
+    });
+    Ok(found.err())
+}
+
+#[pyfunction]
+fn byte_ids() -> Vec<u32> {
+    encode::byte_ids().to_vec()
+}
+
+#[pyfunction]
+fn levels() -> Vec<&'static str> {
+    Level::available().iter().map(|level| level.name()).collect()
+}
+
+#[pyfunction]
+fn partition_of(word: &[u8], partitions: u32) -> u32 {
+    count::partition_of(word, partitions)
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("UNICODE_TABLES", REGEX_VERSION)?;
+    module.add("PATTERNS", Pattern::ALL.iter().map(|pattern| pattern.name()).collect::<Vec<_>>())?;
+    module.add("InvalidUtf8Error", module.py().get_type::<InvalidUtf8Error>())?;
+    module.add_class::<Counter>()?;
+    module.add_class::<SortedRun>()?;
+    module.add_class::<Merger>()?;
+    module.add_class::<Words>()?;
+    module.add_class::<Encoder>()?;
+    module.add_function(wrap_pyfunction!(learn_merges, module)?)?;
+    module.add_function(wrap_pyfunction!(replay, module)?)?;
+    module.add_function(wrap_pyfunction!(words, module)?)?;
+    module.add_function(wrap_pyfunction!(cut, module)?)?;
+    module.add_function(wrap_pyfunction!(first_invalid_utf8, module)?)?;
+    module.add_function(wrap_pyfunction!(byte_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(levels, module)?)?;
+    module.add_function(wrap_pyfunction!(partition_of, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,88 @@
+"""Text and Parquet for the tests: generated, or found in packages installed beside them."""
+
+import gettext
+import os
+import random
+import sysconfig
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+# Code points on which scanners differ: quotes and contraction letters, every kind of white space, digits and numbers of
+# other scripts, combining marks, letters of two, three and four bytes, symbols, U+017F that is an s to (?i:s).
+TRICKY = [
+    *"'’sdmtlvreSDMTLVREſKaZz09 .,;:!?-_()/\\\"#@^~\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x00\x7f",
+    *"\u0085\u00a0\u1680\u2000\u2028\u2029\u202f\u205f\u3000\u200b\u200d\ufeff",
+    *"²½٣३௧Ⅷ零〇𝟘éßøαЖשعहिन्ทีខ្កก中文日本ᄀ한글ﬁ𐐀𝒜𠀀😀🇩🏽́̈‿€",
+]
+
+
+def random_document(rng: random.Random, most: int = 60) -> str:
+    """A short document that is hard to cut: runs of tricky code points."""
+    pieces = []
+    for _ in range(rng.randint(0, most)):
+        pieces.append(rng.choice(TRICKY) * (rng.randint(2, 5) if rng.random() < 0.15 else 1))
+    return "".join(pieces)
+
+
+def installed_text(most_bytes: int) -> list[str]:
+    """Documents found on this machine, about half code and half other languages, up to a size in bytes."""
+    import django
+
+    code: list[str] = []
+    size = 0
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
+        if size >= most_bytes // 2:
+            break
+        try:
+            code.append(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            continue
+        size += len(code[-1].encode())
+    messages: list[str] = []
+    for path in sorted(Path(django.__file__).parent.rglob("*.mo")):
+        if size >= most_bytes:
+            break
+        with path.open("rb") as file:
+            catalogue = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+        messages.append("\n".join(text for key, text in catalogue.items() if key and text))
+        size += len(messages[-1].encode())
+    return code + messages
+
+
+Writer = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Writer:
+    """Write documents to a Parquet file below the test's folder: write(name, texts, lang=[…], row_group_size=…)."""
+
+    def write_file(name: str, texts: Iterable[str | None], row_group_size: int = 7, **columns: list[str]) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table = pa.table({"text": pa.array(list(texts), pa.string()), **columns})
+        pq.write_table(table, path, row_group_size=row_group_size)
+        return path
+
+    return write_file
+
+
+@pytest.fixture(scope="session")
+def ray_quiet() -> None:
+    """Ray in tests: no usage statistics, no progress output."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture
+def documents() -> list[str]:
+    """Three hundred small documents in several scripts with plenty of repeated words."""
+    rng = random.Random(7)
+    words = "the of and straße können été где привет мир こんにちは 世界 नमस्ते दुनिया สวัสดี 🙂 don't I'll 42 1234567 x_y = ( ) \n \n\n \t".split(" ")
+    return [" ".join(rng.choice(words) for _ in range(rng.randint(1, 80))) for _ in range(300)]

@@ -1,0 +1,251 @@
+"""The learner: known right answers, its slow twins, Hugging Face's trainer, and the faults that others had."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dist_bpe
+from conftest import Writer, installed_text
+from dist_bpe import _core, errors, reference
+from dist_bpe.merges import batches_of_mapping, learn_merges
+from dist_bpe.pretokenize import resolve
+
+EXAMPLES = json.loads((Path(__file__).parent / "worked_examples.json").read_text())
+
+
+def native(words: Mapping[bytes, int], merges: int, plain: bool = False, **options: object) -> list[tuple[int, int, int]]:
+    """(left, right, count) of each merge by the native core."""
+    loaded = _core.Words(batches_of_mapping(words)(), [1], 1)
+    batch = _core.learn_merges(loaded, merges, plain=plain, **options)  # type: ignore[arg-type]
+    return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def twin(words: Mapping[bytes, int], merges: int, **options: object) -> list[tuple[int, int, int]]:
+    """The same by the reference, which counts all pairs anew at each step."""
+    model = reference.learn(words, merges, **options)  # type: ignore[call-overload]
+    ids = {piece: i for i, piece in enumerate(model.vocabulary)}
+    return [(ids[left], ids[right], n) for (left, right), n in zip(model.merges, model.counts, strict=True)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["name"])
+def test_worked_examples(example: dict) -> None:  # type: ignore[type-arg]
+    model = dist_bpe.learn(
+        example["word_counts"],
+        num_merges=len(example["merges"]),
+        unit=example["unit"],
+        tie_break=example["tie_break"],
+        end_of_word=example["end_of_word"],
+    )
+    assert [list(pair) for pair in model.merges] == example["merges"]
+    assert model.counts == example["merge_counts"]
+    assert model.symbols == example["symbols_after_each_merge"]
+    for word, pieces in example["encode"].items():
+        assert model.tokenize(word) == pieces
+    for word, unknown in example.get("unknown_characters", {}).items():
+        known = set(model.vocabulary)
+        assert [piece for piece in model.tokenize(word) if piece not in known] == unknown
+    if "vocabulary" in example:
+        assert model.vocabulary == example["vocabulary"]
+
+
+def test_unknown_token_stands_for_characters_never_seen() -> None:
+    model = dist_bpe.learn({"ab": 3}, num_merges=1, unit="character", unknown_token="<unk>")
+    assert model.tokenize("abxa") == ["ab", "<unk>", "a"]
+    assert dist_bpe.learn({"ab": 3}, num_merges=1, unit="character").tokenize("abxa") == ["ab", "x", "a"]
+
+
+TABLES = st.dictionaries(
+    st.text("ab", min_size=1, max_size=9).map(str.encode) | st.text("abc", min_size=1, max_size=12).map(str.encode),
+    st.integers(1, 30) | st.integers(2**20, 2**45),
+    max_size=10,
+)
+
+
+@settings(max_examples=1500)
+@given(TABLES, st.integers(0, 40), st.integers(1, 4))
+def test_equals_the_reference_on_tiny_tables(words: dict[bytes, int], merges: int, least: int) -> None:
+    wanted = twin(words, merges, min_pair_count=least)
+    assert native(words, merges, min_pair_count=least) == wanted
+    assert native(words, merges, plain=True, min_pair_count=least) == wanted
+
+
+@settings(max_examples=700)
+@given(TABLES, st.integers(2, 4))
+def test_a_token_length_cap_is_inclusive_and_keeps_counts_exact(words: dict[bytes, int], cap: int) -> None:
+    wanted = twin(words, 40, max_token_bytes=cap, min_pair_count=1)
+    for plain in (False, True):
+        assert native(words, 40, plain=plain, max_token_bytes=cap, min_pair_count=1) == wanted
+    model = reference.learn(words, 40, max_token_bytes=cap, min_pair_count=1)
+    assert all(len(left + right) <= cap for left, right in model.merges)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_change_nothing(threads: int) -> None:
+    rng = random.Random(9)
+    words = {bytes(rng.choice(b"abcdef") for _ in range(rng.randint(1, 14))): rng.randint(1, 900) for _ in range(3000)}
+    assert native(words, 800, threads=threads) == native(words, 800, plain=True)
+
+
+def word_counts(texts: list[str], pattern: str = "gpt2") -> Counter[str]:
+    counted: Counter[str] = Counter()
+    compiled = regex.compile(resolve(pattern).regex)
+    for text in texts:
+        counted.update(compiled.findall(text))
+    return counted
+
+
+def corpora() -> dict[str, list[str]]:
+    """Three corpora of 5 MB and more: code, other languages, and generated words."""
+    both = installed_text(12_000_000)
+    half = next(i for i, text in enumerate(both) if sum(len(t.encode()) for t in both[:i]) >= 5_500_000)
+    rng = random.Random(4)
+    made = [" ".join(_zipf_word(rng) for _ in range(20_000)) for _ in range(50)]
+    return {"code": both[:half], "languages": both[half:], "generated": made}
+
+
+def _zipf_word(rng: random.Random) -> str:
+    number = int(rng.paretovariate(0.8))
+    return "".join("aeioubcdfghklmnprstvwyzäßøж"[d % 28 - 1] for d in divmod(number, 997) + divmod(number, 31) if d < 30)
+
+
+@pytest.mark.parametrize("name", ["code", "languages", "generated"])
+def test_merges_equal_hugging_face_on_real_text(name: str) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    texts = corpora()[name]
+    assert sum(len(text.encode()) for text in texts) >= 5_000_000
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + 8000,
+        min_frequency=2,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    theirs.train_from_iterator(texts, trainer)
+    wanted = [tuple(pair) for pair in json.loads(theirs.to_str())["model"]["merges"]]
+    vocabulary = dist_bpe.learn(word_counts(texts), num_merges=8000, progress="silent")
+    ours = [tuple(map(_byte_level, pair)) for pair in vocabulary.merges]
+    assert len(ours) == len(wanted) >= 3000
+    assert ours == wanted
+
+
+def _byte_level(token: bytes) -> str:
+    """A token in the alphabet of GPT-2's files: printable bytes as they are, the others from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return "".join(chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in token)
+
+
+def test_counts_past_32_bits_do_not_wrap() -> None:
+    words = {b" " * 80 + b"x": 30_000_000, b"ab": 1_000}
+    space = _core.byte_ids()[ord(" ")]
+    for plain in (False, True):
+        assert native(words, 1, plain=plain) == [(space, space, 79 * 30_000_000)]
+
+
+@pytest.mark.parametrize("total", [2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
+def test_counts_at_the_borders_of_integers(total: int) -> None:
+    ids = _core.byte_ids()
+    for plain in (False, True):
+        assert native({b"ab": total, b"cd": total - 1}, 2, plain=plain) == [
+            (ids[ord("a")], ids[ord("b")], total), (ids[ord("c")], ids[ord("d")], total - 1),
+        ]  # fmt: skip
+
+
+def test_a_sum_past_64_bits_is_an_error() -> None:
+    for plain in (False, True):
+        with pytest.raises(errors.CountOverflowError):
+            native({b"ab": 2**63, b"xab": 2**63}, 1, plain=plain)
+    with pytest.raises(errors.CountOverflowError):
+        _core.Words(batches_of_mapping({b"ab": 2**63})(), [2], 1)
+
+
+def test_a_word_longer_than_16_bit_positions() -> None:
+    word = bytes(random.Random(2).choice(b"ab") for _ in range(70_000))
+    assert native({word: 3, b"ab": 1}, 20) == twin({word: 3, b"ab": 1}, 20)
+
+
+def test_no_two_merges_from_one_count() -> None:
+    model = dist_bpe.learn({"pqr": 5, "pq": 1, "xy": 4}, num_merges=2, progress="silent")
+    assert list(model.merges) == [(b"p", b"q"), (b"pq", b"r")]
+
+
+def test_word_counts_train_as_the_text_written_out(write: Writer, tmp_path: Path, documents: list[str]) -> None:
+    path = write("a.parquet", documents)
+    table = dist_bpe.count(
+        dist_bpe.Source("a", str(path)), output=tmp_path / "run", engine="local", special_tokens=[], progress="silent"
+    )
+    from_table = dist_bpe.learn(table, vocab_size=600, progress="silent")
+    from_words = dist_bpe.learn(word_counts(documents), vocab_size=600, progress="silent")
+    from_table.save(tmp_path / "table")
+    from_words.save(tmp_path / "words")
+    for name in ("vocab.json", "merges.txt", "tokenizer.json", "vocab.tiktoken"):
+        assert (tmp_path / "table" / name).read_bytes() == (tmp_path / "words" / name).read_bytes()
+
+
+def test_replay_counts_what_each_source_gave() -> None:
+    rows = [(b"aab", 0, 3), (b"aab", 1, 5), (b"ab", 1, 7)]
+    batch = pa.record_batch(
+        [pa.array([w for w, _, _ in rows]), pa.array([s for _, s, _ in rows], pa.uint32()), pa.array([n for _, _, n in rows], pa.uint64())],
+        names=["word", "source", "count"],
+    )
+    learned = learn_merges(lambda: [batch], ["x", "y"], 2, min_pair_count=1)
+    a, b = _core.byte_ids()[ord("a")], _core.byte_ids()[ord("b")]
+    assert learned.merges.to_pylist() == [
+        {"left": a, "right": b, "count": 15}, {"left": a, "right": 256, "count": 8},
+    ]  # fmt: skip
+    assert {name: array.to_pylist() for name, array in learned.replaced.items()} == {"x": [3, 3], "y": [12, 5]}
+    assert {name: array.to_pylist()[256:] for name, array in learned.tokens.items()} == {"x": [0, 3], "y": [7, 5]}
+
+
+def test_weights_scale_counts() -> None:
+    rows = pa.record_batch(
+        [pa.array([b"ab", b"ab", b"cd"]), pa.array([0, 1, 1], pa.uint32()), pa.array([5, 1, 3], pa.uint64())],
+        names=["word", "source", "count"],
+    )
+    learned = learn_merges(lambda: [rows], ["x", "y"], 2, weights=[1, 10])
+    assert learned.merges.column("count").to_pylist() == [30, 15]
+
+
+def test_min_word_count_of_learn_only_filters() -> None:
+    vocabulary = dist_bpe.learn({"ab": 9, "cd": 2}, num_merges=5, min_word_count=3, progress="silent")
+    assert list(vocabulary.merges) == [(b"a", b"b")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocab_size": 255}, "too small"),
+        ({"vocab_size": 257, "special_tokens": ["<a>", "<b>"]}, "258 or more"),
+        ({}, "either vocab_size or num_merges"),
+        ({"num_merges": 1, "vocabsize": 3}, "unknown option 'vocabsize'"),
+        ({"num_merges": 1, "min_pair_count": 0}, "min_pair_count"),
+        ({"num_merges": 1, "unit": "syllable"}, "syllable"),
+        ({"num_merges": 1, "tie_break": "random"}, "random"),
+        ({"num_merges": 1, "unit": "character", "end_of_word": ""}, "marker"),
+    ],
+)
+def test_options_that_cannot_work(options: dict[str, object], message: str) -> None:
+    with pytest.raises(errors.UsageError, match=message):
+        dist_bpe.learn({"ab": 2}, progress="silent", **options)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "3", 2**64, True])
+def test_counts_that_are_none(count: object) -> None:
+    with pytest.raises(errors.UsageError, match="count"):
+        dist_bpe.learn({"ab": count}, num_merges=1, progress="silent")  # type: ignore[dict-item]
+
+
+def test_a_vocabulary_that_stays_short_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    vocabulary = dist_bpe.learn({"abc": 2}, vocab_size=1000, progress="silent")
+    assert len(vocabulary) == 258
+    assert "ran out of pairs with a count of 2 or more at merge 2" in capsys.readouterr().err
