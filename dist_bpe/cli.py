@@ -138,9 +138,7 @@ def train(
             if source and source.name == "COMMANDLINE" and option.name not in ("inputs", "output", "overwrite"):
                 raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
         config = read_config(inputs[0])
-        config = config.model_copy(
-            update=_given(output=str(output) if output else None, overwrite=overwrite or None)
-        )
+        config = config.model_copy(update=_given(output=str(output) if output else None, overwrite=overwrite or None))
     else:
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
@@ -150,8 +148,8 @@ def train(
             special_tokens_first=special_tokens_first, threads=threads,
         )  # fmt: skip
         config = _config(
-            inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address, overwrite,
-            _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
+            overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
             learn=learn, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
@@ -210,7 +208,8 @@ def learn(
     verify_transformers: Transformers = False,
 ) -> None:
     """Learn and export one more vocabulary from a kept count table."""
-    from dist_bpe.config import LearnConfig, special_token as parse, validate
+    from dist_bpe.config import LearnConfig, validate
+    from dist_bpe.config import special_token as parse
     from dist_bpe.pipeline import learn_and_export
 
     if special_token and no_special_tokens:
@@ -277,7 +276,9 @@ def decode(vocabulary: Vocab) -> None:
     ids = []
     for word in sys.stdin.read().split():
         if not word.isascii() or not word.isdigit() or int(word) >= len(loaded):
-            raise UsageError(f"{word!r} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}.")
+            raise UsageError(
+                f"{word!r} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}."
+            )
         ids.append(int(word))
     sys.stdout.buffer.write(loaded.decode_bytes(ids))
     sys.stdout.buffer.flush()
@@ -303,12 +304,12 @@ def _summary(report: "RunReport") -> None:
         for name, source in sorted(rows, key=lambda row: -row[1].bytes)[:MOST_SOURCES_SHOWN]:
             ratio = report.bytes_per_token.get(name)
             table.add_row(
-                name, f"{source.documents:,}", human_bytes(source.bytes), f"{source.words:,}", f"{source.unique_words:,}",
-                f"{ratio:.3f}" if ratio else "",
+                name, f"{source.documents:,}", human_bytes(source.bytes), f"{source.words:,}",
+                f"{source.unique_words:,}", f"{ratio:.3f}" if ratio else "",
             )  # fmt: skip
         console.print(table)
         if len(rows) > MOST_SOURCES_SHOWN:
-            console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources; all are in {report.table.folder}/manifest.json")
+            console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources: see manifest.json there.")
     if report.stages:
         table = Table("stage", box=SIMPLE)
         for column in ("seconds", "peak memory", "peak of a worker"):

@@ -18,7 +18,7 @@ ROLES = ("bos", "eos", "pad", "unk", "other")
 
 
 def special_token(value: Any) -> Any:
-    """A special token from `TEXT` or `ROLE=TEXT`; GPT-2's own end-of-text token has the role eos unless said otherwise."""
+    """A special token from `TEXT` or `ROLE=TEXT`; GPT-2's own has the role eos unless said otherwise."""
     if not isinstance(value, str):
         return value
     role, equals, text = value.partition("=")

@@ -16,7 +16,7 @@ from dist_bpe.errors import DistBpeError, RunError, UsageError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Attempts of one task when its worker dies. An error that the task itself raises is never repeated: it would come again.
+# Attempts of one task when its worker dies. An error that the task raises is never repeated: it would come again.
 MAX_ATTEMPTS = 3
 
 
@@ -141,7 +141,7 @@ class RayEngine:
                     running[remote.remote(task)] = (task, 1)
                 if not running:
                     return
-                # A signal handler that raises inside `ray.get` or a long wait is served minutes late; short waits are not.
+                # A signal handler that raises inside a long wait is served minutes late: wait in short pieces.
                 finished, _ = ray.wait(list(running), timeout=0.5)
                 for reference in finished:
                     task, attempt = running.pop(reference)

@@ -22,7 +22,7 @@ LINE_EVERY_SECONDS = 3.0
 
 @dataclass
 class StageRecord:
-    """One finished stage: name, wall seconds, peak resident bytes of this process while it ran, and of a worker (or 0)."""
+    """One finished stage: wall seconds, and peak resident bytes of this process and of a worker (0 if none told)."""
 
     name: str
     seconds: float
@@ -92,7 +92,9 @@ class Stage:
         if now - self._printed >= LINE_EVERY_SECONDS:
             self._printed = now
             share = f" of {self._amount(self.total)} ({self.done / self.total:.0%})" if self.total else ""
-            self._line(f"{self._amount(self.done)}{share}{', ' + self.text if self.text else ''}, {now - self._began:.0f} s")
+            self._line(
+                f"{self._amount(self.done)}{share}{', ' + self.text if self.text else ''}, {now - self._began:.0f} s"
+            )
 
     def worker_peak(self, peak_bytes: int) -> None:
         """Note the peak memory that a task's process reported."""
@@ -146,8 +148,14 @@ class Progress:
 
 def _new_bars(unit: str) -> "RichProgress":
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import DownloadColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.progress import Progress as RichProgress
 
     amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()

@@ -314,6 +314,7 @@ impl Merger {
             dict.set_item("words", tally.words)?;
             dict.set_item("dropped_unique_words", tally.dropped_unique)?;
             dict.set_item("dropped_words", tally.dropped_words)?;
+            dict.set_item("mark_words", tally.mark_words)?;
             Ok(dict)
         });
         tallies.collect()

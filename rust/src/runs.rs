@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::convert::Infallible;
 
+use crate::classes::{MARK, class_map};
 use crate::count::{Rows, show};
 
 /// A run of counts, read in batches: rows sorted by (word, source), each pair once. The runs of one merge are of one
@@ -52,6 +53,9 @@ pub struct Tally {
     pub dropped_unique: u64,
     /// Occurrences of words dropped.
     pub dropped_words: u64,
+    /// Occurrences of words kept that begin with a combining mark, behind a space or not: the pattern has cut them off
+    /// the letter they belong to.
+    pub mark_words: u64,
 }
 
 /// Merges runs, adding up the counts of equal (word, source). Rows with a count of 0 are passed over.
@@ -150,6 +154,7 @@ impl<R: RunReader> Merger<R> {
             }
         }
         let keep = total >= self.min_word_count;
+        let mark = begins_with_mark(&self.word);
         for &(source, count) in &self.rows {
             let tally = &mut self.tallies[source as usize];
             let (unique, words) = match keep {
@@ -158,12 +163,25 @@ impl<R: RunReader> Merger<R> {
             };
             *unique += 1;
             *words = words.checked_add(count).ok_or(MergeError::TotalOverflow { source_index: source })?;
+            if keep && mark {
+                tally.mark_words += count; // at most tally.words, which has just been checked
+            }
         }
         if !keep {
             self.rows.clear();
         }
         Ok(true)
     }
+}
+
+fn begins_with_mark(word: &[u8]) -> bool {
+    let text = word.strip_prefix(b" ").unwrap_or(word);
+    // The first mark is U+0300: words of ASCII and Latin-1 letters, most of a table, end here.
+    if text.first().is_none_or(|&byte| byte < 0xCC) {
+        return false;
+    }
+    let character = text.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
+    character.is_some_and(|character| class_map()[character as usize] == MARK)
 }
 
 /// The first row of a run that has not been merged yet.
