@@ -65,7 +65,8 @@ class Source:
             elif path.exists():
                 files = [path]
             else:
-                files = [Path(file) for file in glob.glob(text, recursive=True) if not Path(file).is_dir()]
+                # Path.glob takes no absolute patterns.
+                files = [Path(file) for file in glob.glob(text, recursive=True) if not Path(file).is_dir()]  # noqa: PTH207
                 if not files:
                     raise SourceError(f"source {self.name!r}: no file matches {text}.")
             found.update(files)
@@ -91,7 +92,7 @@ class Shard:
     bytes: int
     first_row: int
 
-    def batches(self) -> Iterator[tuple[str | None, pa.Array, int]]:
+    def batches(self) -> Iterator[tuple[str, pa.Array, int]]:
         """Yield (source name, texts, row of the first text in the file), in file order.
 
         Texts are an Arrow array of string or binary values, large or not; nulls stay in it. With `group_by` the rows of
@@ -242,7 +243,9 @@ def plan(sources: Sequence[Source], shard_bytes: int | None = None) -> Plan:
             _check_columns(source, path, schema)
             column = [metadata.schema.column(i).path for i in range(len(metadata.schema))].index(source.text)
             found.append((source, path, metadata, column))
-            sizes = (metadata.row_group(i).column(column).total_uncompressed_size for i in range(metadata.num_row_groups))
+            sizes = (
+                metadata.row_group(i).column(column).total_uncompressed_size for i in range(metadata.num_row_groups)
+            )
             reports.append(FileReport(source.name, str(path), metadata.num_rows, sum(sizes)))
     if not any(report.rows for report in reports):
         looked = ", ".join(report.path for report in reports[:5]) + (", …" if len(reports) > 5 else "")

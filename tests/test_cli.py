@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from conftest import Writer
 from dist_bpe.vocabulary import Vocabulary
 
 
-def run(*arguments: str | Path, stdin: bytes | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def run(
+    *arguments: str | Path, stdin: bytes | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "dist_bpe.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, input=stdin, cwd=cwd)
 
@@ -36,7 +37,16 @@ def test_train_shows_progress_and_closes_with_a_summary(corpus: Path, tmp_path: 
         assert any(line.startswith(f"{stage}: ") for line in lines), lines
     assert "\x1b" not in ran.stderr.decode() + ran.stdout.decode()
     out = ran.stdout.decode()
-    for text in ("documents", "unique words", "bytes/token", "peak memory", "600 tokens", "256 bytes", "343 merges", "1 special"):
+    for text in (
+        "documents",
+        "unique words",
+        "bytes/token",
+        "peak memory",
+        "600 tokens",
+        "256 bytes",
+        "343 merges",
+        "1 special",
+    ):
         assert text in out, out
     for library in ("tokenizers", "tiktoken", "transformers"):
         assert library in out
@@ -88,7 +98,10 @@ engine = "local"
     assert ran.returncode == 0, ran.stderr
     vocabulary = Vocabulary.load(tmp_path / "run" / "vocabularies" / "500")
     assert len(vocabulary) == 512
-    assert json.loads((tmp_path / "run" / "vocabularies" / "500" / "tokenizer_config.json").read_text())["bos_token"] == "<s>"
+    assert (
+        json.loads((tmp_path / "run" / "vocabularies" / "500" / "tokenizer_config.json").read_text())["bos_token"]
+        == "<s>"
+    )
     beside = run("train", tmp_path / "run.toml", "--vocab-size", "300")
     assert beside.returncode == 2
     assert b"--vocab-size has no effect" in beside.stderr

@@ -9,19 +9,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import regex
+from conftest import Writer, installed_text
+from dist_bpe.pretokenize import resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dist_bpe
-from conftest import Writer, installed_text
 from dist_bpe import _core, errors, reference
 from dist_bpe.merges import batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import resolve
 
 EXAMPLES = json.loads((Path(__file__).parent / "worked_examples.json").read_text())
 
 
-def native(words: Mapping[bytes, int], merges: int, plain: bool = False, **options: object) -> list[tuple[int, int, int]]:
+def native(
+    words: Mapping[bytes, int], merges: int, plain: bool = False, **options: object
+) -> list[tuple[int, int, int]]:
     """(left, right, count) of each merge by the native core."""
     loaded = _core.Words(batches_of_mapping(words)(), [1], 1)
     batch = _core.learn_merges(loaded, merges, plain=plain, **options)  # type: ignore[arg-type]
@@ -113,7 +115,9 @@ def corpora() -> dict[str, list[str]]:
 
 def _zipf_word(rng: random.Random) -> str:
     number = int(rng.paretovariate(0.8))
-    return "".join("aeioubcdfghklmnprstvwyzäßøж"[d % 28 - 1] for d in divmod(number, 997) + divmod(number, 31) if d < 30)
+    return "".join(
+        "aeioubcdfghklmnprstvwyzäßøж"[d % 28 - 1] for d in divmod(number, 997) + divmod(number, 31) if d < 30
+    )
 
 
 @pytest.mark.parametrize("name", ["code", "languages", "generated"])
@@ -195,7 +199,11 @@ def test_word_counts_train_as_the_text_written_out(write: Writer, tmp_path: Path
 def test_replay_counts_what_each_source_gave() -> None:
     rows = [(b"aab", 0, 3), (b"aab", 1, 5), (b"ab", 1, 7)]
     batch = pa.record_batch(
-        [pa.array([w for w, _, _ in rows]), pa.array([s for _, s, _ in rows], pa.uint32()), pa.array([n for _, _, n in rows], pa.uint64())],
+        [
+            pa.array([w for w, _, _ in rows]),
+            pa.array([s for _, s, _ in rows], pa.uint32()),
+            pa.array([n for _, _, n in rows], pa.uint64()),
+        ],
         names=["word", "source", "count"],
     )
     learned = learn_merges(lambda: [batch], ["x", "y"], 2, min_pair_count=1)

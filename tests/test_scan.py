@@ -4,10 +4,10 @@ import random
 
 import pytest
 import regex
-
 from conftest import TRICKY, installed_text, random_document
-from dist_bpe import _core
 from dist_bpe.pretokenize import resolve
+
+from dist_bpe import _core
 
 PATTERNS = _core.PATTERNS
 LEVELS = _core.levels()
