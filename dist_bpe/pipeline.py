@@ -28,10 +28,10 @@ from dist_bpe.counts import (
 )
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
-from dist_bpe.export import export
+from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import Pattern, resolve, warnings_for
+from dist_bpe.pretokenize import Pattern, find, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Shard, Source, plan
 from dist_bpe.storage import publish, to_json
@@ -471,13 +471,20 @@ def _learn_and_export(
     vocabulary, _ = run_learn(table, config, specials, progress, report)
     with progress.stage("export", unit="files") as stage:
         report.verification = export(
-            vocabulary, folder, fingerprints=_fingerprints(table, config), transformers=options.verify_transformers
+            vocabulary,
+            folder,
+            libraries=_libraries(options.verify_transformers),
+            fingerprints=_fingerprints(table, config),
         )
         stage.advance(sum(file.is_file() for file in folder.iterdir()))
     report.folder = folder
     report.stages = progress.records
     with publish(folder / "report.json") as temporary:
         temporary.write_bytes(to_json(report.as_json()))
+
+
+def _libraries(transformers: bool) -> tuple[str, ...]:
+    return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
 def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
@@ -496,5 +503,5 @@ def export_vocabulary(
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, transformers=transformers)
+    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(transformers))
     return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]
