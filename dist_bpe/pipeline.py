@@ -31,7 +31,7 @@ from dist_bpe.errors import RunError, SourceError, UsageError
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import Pattern, find, resolve, warnings_for
+from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Shard, Source, plan
 from dist_bpe.storage import publish, to_json
