@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
+    "PATTERNS",
+    "UNICODE_TABLES",
     "Counter",
     "Encoder",
     "InvalidUtf8Error",
     "Merger",
-    "PATTERNS",
     "SortedRun",
-    "UNICODE_TABLES",
     "Words",
     "byte_ids",
     "cut",
