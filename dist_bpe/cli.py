@@ -1,8 +1,11 @@
 """The command line: one command a pipeline function; heavy modules are imported inside, so that --help is instant."""
 
+import functools
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,10 +19,39 @@ app = typer.Typer(
     name="dist-bpe",
     help="Train production BPE vocabularies on whole corpora: exact, reproducible, at the speed of reading.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # rich help loads a Markdown renderer: half a second for every --help
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _command(function: Command) -> Command:
+    """Make a command; errors of ours become one sentence and their exit code.
+
+    Inside the command, since Typer would turn Ctrl-C into exit code 1 before anything around it could see it.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except DistBpeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            print("interrupted: nothing half-written was left; the same command begins again.", file=sys.stderr)
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+
+    app.command()(run)
+    return function
+
 
 Inputs = Annotated[
     list[str] | None,
@@ -100,7 +132,7 @@ def _config(
     return config
 
 
-@app.command()
+@_command
 def train(
     context: typer.Context,
     inputs: Inputs = None,
@@ -155,7 +187,7 @@ def train(
     _summary(pipeline.train(config))
 
 
-@app.command()
+@_command
 def count(
     inputs: Inputs = None,
     output: Output = None,
@@ -191,7 +223,7 @@ def count(
     _summary(report)
 
 
-@app.command()
+@_command
 def learn(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: Annotated[int, typer.Option(help="All tokens: 256 bytes, merges and special tokens.")],
@@ -224,7 +256,7 @@ def learn(
     _summary(learn_and_export(run, config, specials, name, overwrite, verify_transformers))
 
 
-@app.command()
+@_command
 def export(
     vocabulary: Annotated[Path, typer.Argument(help="A vocabulary's folder, or one file of it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")],
@@ -242,7 +274,7 @@ def export(
 Vocab = Annotated[Path, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
 
 
-@app.command()
+@_command
 def encode(
     vocabulary: Vocab,
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a document, without its line end.")] = False,
@@ -267,7 +299,7 @@ def encode(
         print(*([repr(loaded.decode([i])) for i in ids] if pieces else ids))
 
 
-@app.command()
+@_command
 def decode(vocabulary: Vocab) -> None:
     """Read ids from standard input, separated by white space, and print the text."""
     from dist_bpe.vocabulary import Vocabulary
@@ -332,19 +364,8 @@ def _summary(report: "RunReport") -> None:
 
 
 def main() -> None:
-    """Run the command line; errors of ours become one sentence and their exit code."""
-    try:
-        app()
-    except DistBpeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: nothing half-written was left; the same command begins again.", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): there is no one left to tell.
-        sys.stderr.close()
-        sys.exit(1)
+    """Run the command line."""
+    app()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
+from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, DataError, FormatError, RunError
 from dist_bpe.pretokenize import Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
@@ -145,8 +146,6 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     commit = Path(task.staging) / f"shard-{task.shard.index:06}.json"
     if commit.exists():
         return read_json(commit)  # type: ignore[no-any-return]
-    from dist_bpe.engine import STOP
-
     attempt = uuid.uuid4().hex[:12]
     pattern = resolve(task.pattern)
     names = task.shard.sources()
@@ -224,7 +223,7 @@ def merge_tasks(
     tasks = []
     for partition in range(partitions):
         slices = tuple(
-            RunSlice(str(staging / run["file"]), *where, tuple(number[name] for name in commit["sources"]))
+            RunSlice(str(staging / run["file"]), where[0], where[1], tuple(number[name] for name in commit["sources"]))
             for commit in sorted(commits, key=lambda commit: int(commit["shard"]))
             for run in commit["runs"]
             if (where := run["partitions"].get(str(partition)))
@@ -249,8 +248,6 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
     Raises:
         CountOverflowError: the counts of one word add up to more than 2^64 - 1.
     """
-    from dist_bpe.engine import STOP
-
     path = Path(task.path)
     intermediate: list[Path] = []
     slices = list(task.slices)

@@ -5,6 +5,7 @@ function and its tasks pickle; the function decides what is durable, so running 
 """
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -107,7 +108,7 @@ class RayEngine:
         self._owned = not ray.is_initialized()
         if self._owned and address:
             try:
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError) as error:
                 raise UsageError(f"no Ray cluster answers at {address}: {error}") from error
         elif self._owned:
@@ -117,7 +118,7 @@ class RayEngine:
                 num_cpus=workers or default_workers(),
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level="ERROR",
+                logging_level=logging.ERROR,
                 object_store_memory=100 << 20,  # results are small: the data goes through the run folder
             )
         available = int(ray.cluster_resources().get("CPU", 0))

@@ -4,15 +4,15 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dist_bpe import reference
 from dist_bpe.config import (
-    BYTE_TOKENS,
     LearnConfig,
     RunConfig,
     special_token,
@@ -28,9 +28,10 @@ from dist_bpe.counts import (
 )
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
-from dist_bpe.formats import SpecialToken
+from dist_bpe.export import DEFAULT_LIBRARIES, export
+from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import Pattern, resolve, warnings_for
+from dist_bpe.pretokenize import Pattern, find, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Shard, Source, plan
 from dist_bpe.storage import publish, to_json
@@ -41,6 +42,7 @@ STAGING = "staging"
 MARK_SHARE = 0.01
 KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
 COUNTS = "counts"
+VOCABULARIES = "vocabularies"
 
 
 @dataclass
@@ -59,6 +61,18 @@ class RunReport:
     folder: Path | None = None
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "stages": [asdict(stage) for stage in self.stages],
+            "sources": {name: vars(source) for name, source in self.table.sources.items()} if self.table else {},
+            "bytes_per_token": self.bytes_per_token,
+            "sizes": self.vocabulary.sizes if self.vocabulary else {},
+            "requested_size": self.requested_size,
+            "verification": self.verification,
+            "warnings": self.warnings,
+        }
 
 
 def count(
@@ -113,6 +127,7 @@ def count(
 def run_count(config: RunConfig, progress: Progress, report: RunReport) -> CountTable:
     """Plan, count and merge; see `count`."""
     pattern = resolve(config.count.pattern)
+    check_special_tokens(config.count.special_tokens)
     output = Path(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
@@ -290,7 +305,10 @@ def learn(
             raise UsageError("unit, tie_break, end_of_word and unknown_token are for plain {word: count} mappings.")
         if num_merges is None:
             raise UsageError("the teaching modes take num_merges, not vocab_size.")
-        return reference.learn(
+        unknown = options.keys() - {"min_pair_count", "max_token_bytes"}
+        if unknown:
+            raise UsageError(f"the option {min(unknown)!r} has no effect in the teaching modes: leave it out.")
+        return reference.learn(  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
             counts,
             num_merges,
             unit=unit,
@@ -298,14 +316,14 @@ def learn(
             end_of_word=end_of_word,
             unknown_token=unknown_token,
             **options,
-        )  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+        )
     if isinstance(counts, (str, Path)):
         counts = CountTable.open(counts)
     if special_tokens is None:
         special_tokens = counts.special_tokens if isinstance(counts, CountTable) else ()
     specials = [special_token(token) for token in special_tokens]
     if vocab_size is None:
-        vocab_size = BYTE_TOKENS + (num_merges or 0) + len(specials)
+        vocab_size = BYTES + (num_merges or 0) + len(specials)
     config = validate(LearnConfig, {"vocab_size": vocab_size, **options})
     steps = Progress(progress)
     report = RunReport("")
@@ -373,3 +391,117 @@ def _learn(
             f"vocabulary has {config.vocab_size - wanted + len(learned):,} tokens instead of {config.vocab_size:,}.",
         )
     return learned
+
+
+def _vocabulary(
+    learned: Learned, pattern: Pattern, specials: Sequence[SpecialToken], config: LearnConfig
+) -> Vocabulary:
+    left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
+    data = VocabularyData(
+        tuple(zip(left, right, strict=True)),
+        pattern,
+        tuple(specials),
+        special_tokens_first=config.special_tokens_first,
+        counts=counts,
+        replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
+    )
+    return Vocabulary(data.padded(config.pad_to_multiple) if config.pad_to_multiple else data)
+
+
+def train(config: RunConfig, progress: Progress | None = None) -> RunReport:
+    """The whole run: count, learn, export, and reload every file in its own library.
+
+    Raises:
+        UsageError: an option or input that cannot work; found before counting, and nothing is written then.
+        ExportError: a library reads a file otherwise than we do.
+    """
+    if config.learn is None:
+        raise UsageError("the run has no [learn] table; say at least how large the vocabulary is to be: vocab_size.")
+    config.learn.merges(config.count.special_tokens)
+    progress = progress or Progress()
+    report = RunReport(config.output)
+    table = run_count(config, progress, report)
+    _learn_and_export(table, config.learn, config.count.special_tokens, config, progress, report)
+    return report
+
+
+def learn_and_export(
+    run: str | Path,
+    config: LearnConfig,
+    special_tokens: Sequence[SpecialToken] | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
+    verify_transformers: bool = False,
+) -> RunReport:
+    """Learn one more vocabulary from a run folder's table and export it beside the others."""
+    table = CountTable.open(run)
+    if special_tokens is None:
+        special_tokens = [special_token(text) for text in table.special_tokens]
+    else:
+        check_special_tokens(special_tokens)
+    progress = Progress()
+    report = RunReport(str(run), table)
+    options = _ExportOptions(str(run), name, overwrite, verify_transformers)
+    _learn_and_export(table, config, special_tokens, options, progress, report)
+    return report
+
+
+@dataclass(frozen=True)
+class _ExportOptions:
+    """The part of a `RunConfig` that exporting looks at."""
+
+    output: str
+    name: str | None
+    overwrite: bool
+    verify_transformers: bool
+
+
+def _learn_and_export(
+    table: CountTable,
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    options: "RunConfig | _ExportOptions",
+    progress: Progress,
+    report: RunReport,
+) -> None:
+    config.merges(specials)
+    folder = Path(options.output) / VOCABULARIES / (options.name or str(config.vocab_size))
+    if folder.exists() and not options.overwrite:
+        raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
+    vocabulary, _ = run_learn(table, config, specials, progress, report)
+    with progress.stage("export", unit="files") as stage:
+        report.verification = export(
+            vocabulary,
+            folder,
+            libraries=_libraries(options.verify_transformers),
+            fingerprints=_fingerprints(table, config),
+        )
+        stage.advance(sum(file.is_file() for file in folder.iterdir()))
+    report.folder = folder
+    report.stages = progress.records
+    with publish(folder / "report.json") as temporary:
+        temporary.write_bytes(to_json(report.as_json()))
+
+
+def _libraries(transformers: bool) -> tuple[str, ...]:
+    return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
+
+
+def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
+    """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
+    return {
+        "sources": {name: source.digest for name, source in table.sources.items()},
+        "counts": table.digest,
+        "options": config.model_dump(exclude={"threads"}),
+    }
+
+
+def export_vocabulary(
+    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, transformers: bool
+) -> list[str]:
+    """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
+    chosen_formats(formats)
+    if output.exists() and any(output.iterdir()) and not overwrite:
+        raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
+    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(transformers))
+    return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]

@@ -92,7 +92,7 @@ class Shard:
     bytes: int
     first_row: int
 
-    def batches(self) -> Iterator[tuple[str | None, pa.Array, int]]:
+    def batches(self) -> Iterator[tuple[str, pa.Array, int]]:
         """Yield (source name, texts, row of the first text in the file), in file order.
 
         Texts are an Arrow array of string or binary values, large or not; nulls stay in it. With `group_by` the rows of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Writer
+from conftest import Writer, installed_code, installed_languages
 from dist_bpe.vocabulary import Vocabulary
 
 
@@ -131,9 +131,7 @@ def test_encode_and_decode_round_trip(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_gpt2_layout(tmp_path: Path, write: Writer) -> None:
-    from conftest import installed_text
-
-    write("code/a.parquet", installed_text(40_000_000))
+    write("code/a.parquet", installed_code(20_000_000) + installed_languages(20_000_000))
     ran = train(tmp_path / "code", "-o", tmp_path / "run", "--vocab-size", "50257")
     assert ran.returncode == 0, ran.stderr
     folder = tmp_path / "run" / "vocabularies" / "50257"

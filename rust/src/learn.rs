@@ -138,6 +138,18 @@ pub struct Stats {
     pub joined: usize,
 }
 
+/// Bytes of memory that [`learn`] takes beside the words, at its peak; somewhat more than it will be on text.
+///
+/// The array of symbols and one weight for each block of it are exact. The lists of places are at their largest early on,
+/// when the lists of the pairs of bytes are there, one place a symbol, and the first merges add theirs.
+pub fn memory_estimate(words: &Words) -> usize {
+    let symbols: usize = words.iter().filter(|(word, _)| word.len() > 1).map(|(word, _)| word.len() + 1).sum();
+    let wide = symbols > u32::LIMIT - words.len();
+    let place = if wide { size_of::<u64>() } else { size_of::<u32>() };
+    let by_word = 2 * size_of::<u32>();
+    symbols * (size_of::<u16>() + size_of::<u64>() / BLOCK + 3 * place / 2) + words.len() * by_word + (16 << 20)
+}
+
 /// Learns merges from weighted words.
 ///
 /// `progress` is called with the number of merges learned, about every hundredth of a second, also while the lists are
@@ -174,7 +186,7 @@ pub fn learn_measured(
 
 /// Id of each byte: GPT-2's order, that of the characters which stand for the bytes in its files. The printable ones stand
 /// for themselves and come first, `!` is 0; the others follow in their own order, the space is 220.
-pub(crate) const BYTE_IDS: [u32; 256] = {
+pub const BYTE_IDS: [u32; 256] = {
     let mut ids = [0; 256];
     let (mut printable, mut other) = (0, 188);
     let mut byte = 0;
@@ -457,5 +469,15 @@ impl Neighbours {
         for token in self.tokens.drain(..) {
             self.tallies[token as usize] = Tally::EMPTY;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_order_of_the_bytes() {
+        assert_eq!(BYTE_IDS, crate::encode::byte_ids());
     }
 }

@@ -62,7 +62,8 @@ impl Threshold {
     }
 
     fn rise(&mut self) {
-        while self.current > 0 && self.above - self.unfinished[self.current].1 >= self.remaining {
+        // With no merge to come nothing is needed; the last threshold stays, for those who read it.
+        while self.remaining > 0 && self.current > 0 && self.above - self.unfinished[self.current].1 >= self.remaining {
             self.above -= self.unfinished[self.current].1;
             self.current -= 1;
         }

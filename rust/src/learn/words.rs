@@ -1,6 +1,7 @@
 //! The learner's input: each word once, with one weighted count.
 
 use super::LearnError;
+use crate::count::Rows;
 
 /// Unique words and their weighted counts, flat: the bytes of all words one after the other, and 16 bytes a word beside.
 #[derive(Clone, Debug, Default)]
@@ -107,6 +108,11 @@ impl WordsBuilder {
         let sum = weight.checked_mul(count).and_then(|weighted| open.weighted.checked_add(weighted));
         open.weighted = sum.ok_or_else(|| LearnError::WordOverflow { word: quote(word) })?;
         Ok(())
+    }
+
+    /// Adds all rows, in their order.
+    pub fn push_rows(&mut self, rows: &Rows) -> Result<(), LearnError> {
+        (0..rows.len()).try_for_each(|row| self.push(rows.word(row), rows.sources[row], rows.counts[row]))
     }
 
     /// Closes the last word and returns the table.
