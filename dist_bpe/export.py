@@ -25,7 +25,7 @@ from dist_bpe.formats import (
     read,
     write,
 )
-from dist_bpe.pretokenize import PROBES
+from dist_bpe.pretokenize import PROBES, Pattern, differs_in_tiktoken, differs_in_tokenizers
 from dist_bpe.vocabulary import Vocabulary
 
 DEFAULT_LIBRARIES = ("tokenizers", "tiktoken")
@@ -113,6 +113,7 @@ def verify(
             if reason:
                 done.append(f"{shown} not compared, {reason}")
                 continue
+            _compare_cuts(library, shown, vocabulary.pattern)
             _compare_ids(library, shown, folder, check, vocabulary, texts, expected)
             done.append(f"{shown} gives the same ids")
         outcome[library] = f"{version}: {'; '.join(done)} ({len(texts)} texts)"
@@ -153,6 +154,21 @@ def _compare_data(data: VocabularyData, folder: Path, format: str) -> None:
     for name in ("merges", "special_ids", "first_id", "pattern"):
         if getattr(found, name) != getattr(data, name):
             raise ExportError(f"{FORMATS[format].files[0]} was read back with other {name} than were written.")
+
+
+def _compare_cuts(library: str, file: str, pattern: Pattern) -> None:
+    """Ask a library's engine how it cuts the probes: ids tell only what this vocabulary's merges bring to light."""
+    differs = differs_in_tiktoken if library == "tiktoken" else differs_in_tokenizers
+    try:
+        text = differs(pattern, PROBES)
+    except ValueError as error:
+        raise ExportError(f"{library} cannot read the pattern in {file} ({error}); leave that format out.") from error
+    if text is not None:
+        words = " | ".join(word.decode() for word in pattern.words(text))
+        raise ExportError(
+            f"{library} cuts {text!r} by the pattern in {file} otherwise than we do, which is {words!r}; leave that "
+            "format out, or choose a pattern that both engines read alike."
+        )
 
 
 def _compare_ids(

@@ -5,6 +5,7 @@ What each format carries is in `FORMATS`, and in docs/formats.md.
 """
 
 import base64
+import contextlib
 import functools
 import hashlib
 import io
@@ -12,7 +13,7 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -245,6 +246,17 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
+@contextlib.contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Whatever trips over a file that is built otherwise than it should be becomes one error that names the file."""
+    try:
+        yield
+    except UsageError as error:
+        raise FormatError(f"{where}: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is damaged or of another layout ({error!r}).") from error
+
+
 # ---- GPT-2: vocab.json and merges.txt
 
 
@@ -273,13 +285,14 @@ def read_gpt2(vocab: bytes, merges: bytes, pattern: Pattern = GPT2) -> Vocabular
     Raises:
         FormatError: damaged, or not a byte-level vocabulary with the ids in our order.
     """
-    ids = _load_json(vocab, "vocab.json")
+    where = "vocab.json and merges.txt"
     # A line ends at \n and nowhere else; only the first may be the version.
     lines = _decode(merges, "merges.txt").split("\n")
     if lines[0].startswith("#version"):
         del lines[0]
     pairs = [tuple(line.removesuffix("\r").split(" ")) for line in lines if line.strip("\r")]
-    return _from_keys(ids, pairs, pattern, "vocab.json and merges.txt")
+    with _reading(where):
+        return _from_keys(_load_json(vocab, "vocab.json"), pairs, pattern, where)
 
 
 def _from_keys(
@@ -334,10 +347,7 @@ def _with_specials(
             "the merges; special tokens are either all first or all last."
         )
     specials = tuple(SpecialToken(text, roles.get(text, "other")) for text in texts[: len(texts) - padding])
-    try:
-        return VocabularyData(merges, pattern, specials, first > 0, padding)
-    except UsageError as error:
-        raise FormatError(f"{where}: {error}") from error
+    return VocabularyData(merges, pattern, specials, first > 0, padding)
 
 
 # ---- tokenizer.json, with the two files `transformers` reads beside it
@@ -405,40 +415,53 @@ def read_tokenizers(tokenizer: bytes, config: bytes | None = None) -> Vocabulary
         FormatError: damaged, or it asks for something that encoding here does not do.
     """
     where = "tokenizer.json"
-    value = _load_json(tokenizer, where)
-    model = value.get("model") if isinstance(value, dict) else None
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
-        raise FormatError(f"{where}: the model is not BPE.")
-    unwanted = {
-        "normalizer": value.get("normalizer"),
-        "byte_fallback": model.get("byte_fallback"),
-        "ignore_merges": model.get("ignore_merges"),
-        "dropout": model.get("dropout"),
-        "continuing_subword_prefix": model.get("continuing_subword_prefix"),
-        "end_of_word_suffix": model.get("end_of_word_suffix"),
-    }
-    post_processor = value.get("post_processor")
-    if post_processor and post_processor.get("type") != "ByteLevel":  # that one only moves offsets
-        unwanted["post_processor"] = post_processor
-    for name, setting in unwanted.items():
-        if setting:
-            raise FormatError(f"{where}: {name} is {json.dumps(setting)[:80]}, which a vocabulary here does not do.")
-    pattern = _pattern_of(value.get("pre_tokenizer"), where)
-    ids = dict(model.get("vocab", {}))
-    for token in value.get("added_tokens", ()):
-        if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
-            raise FormatError(f"{where}: the added token {token['content']!r} strips or bounds what is beside it.")
-        ids[token["content"]] = token["id"]
-    roles: dict[str, Role] = {}
-    settings = _load_json(config, "tokenizer_config.json") if config else {}
-    for role in ("eos", "bos", "pad", "unk"):  # GPT-2's files give one token several: it ends the text before all else
-        text = settings.get(f"{role}_token")
-        if isinstance(text, dict):
-            text = text.get("content")
-        if isinstance(text, str):
-            roles.setdefault(text, role)
-    pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
-    return _from_keys(ids, pairs, pattern, where, roles)
+    with _reading(where):
+        value = _load_json(tokenizer, where)
+        model = value.get("model") if isinstance(value, dict) else None
+        if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
+            raise FormatError(f"{where}: the model is not BPE.")
+        unwanted = {
+            "normalizer": value.get("normalizer"),
+            "byte_fallback": model.get("byte_fallback"),
+            "ignore_merges": model.get("ignore_merges"),
+            "dropout": model.get("dropout"),
+            "continuing_subword_prefix": model.get("continuing_subword_prefix"),
+            "end_of_word_suffix": model.get("end_of_word_suffix"),
+        }
+        post_processor = value.get("post_processor")
+        if post_processor and post_processor.get("type") != "ByteLevel":  # that one only moves offsets
+            unwanted["post_processor"] = post_processor
+        for name, setting in unwanted.items():
+            if setting:
+                raise FormatError(
+                    f"{where}: {name} is {json.dumps(setting)[:80]}, which a vocabulary here does not do."
+                )
+        pattern = _pattern_of(value.get("pre_tokenizer"), where)
+        ids = dict(model.get("vocab", {}))
+        for token in value.get("added_tokens", ()):
+            if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
+                raise FormatError(f"{where}: the added token {token['content']!r} strips or bounds what is beside it.")
+            ids[token["content"]] = token["id"]
+        roles: dict[str, Role] = {}
+        settings = _load_json(config, "tokenizer_config.json") if config else {}
+        for role in (
+            "eos",
+            "bos",
+            "pad",
+            "unk",
+        ):  # GPT-2's files give one token several: it ends the text before all else
+            text = settings.get(f"{role}_token")
+            if isinstance(text, dict):
+                text = text.get("content")
+            if isinstance(text, str):
+                roles.setdefault(text, role)
+        pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+        data = _from_keys(ids, pairs, pattern, where, roles)
+        added = {token["content"] for token in value.get("added_tokens", ())}
+        for text in data.special_ids:
+            if text not in added:
+                raise FormatError(f"{where}: no merge makes the token {text!r}, and it is not among the added tokens.")
+        return data
 
 
 def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
@@ -451,19 +474,12 @@ def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
             {"type": "Split", "pattern": {"Regex": str(text)}, "behavior": "Isolated", "invert": False},
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
         ]:
-            return _find(text, where)
+            return find(text)
     shown = json.dumps(pre_tokenizer, ensure_ascii=False)
     raise FormatError(
         f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by a regular expression (isolated) "
         "and then ByteLevel, without a space added before the text."
     )
-
-
-def _find(text: str, where: str) -> Pattern:
-    try:
-        return find(text)
-    except UsageError as error:
-        raise FormatError(f"{where}: {error}") from error
 
 
 # ---- tiktoken: vocab.tiktoken and a sidecar
@@ -515,25 +531,23 @@ def read_tiktoken(ranks: bytes, sidecar: bytes) -> VocabularyData:
     Raises:
         FormatError: damaged, or not a byte-level vocabulary with the ids in our order.
     """
-    where = "vocab.tiktoken"
-    settings = _load_json(sidecar, "tiktoken.json")
-    try:
+    where = "vocab.tiktoken and tiktoken.json"
+    with _reading(where):
+        settings = _load_json(sidecar, "tiktoken.json")
         special_ids: dict[str, int] = dict(settings["special_tokens"])
-        pattern = _find(settings["pat_str"], "tiktoken.json")
+        pattern = find(settings["pat_str"])
         rows = [line.split() for line in ranks.splitlines() if line]
         tokens = {int(i): base64.b64decode(token, validate=True) for token, i in rows}
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{where} and tiktoken.json are damaged ({error!r}).") from error
-    ids = sorted([*tokens, *special_ids.values()])
-    if ids != list(range(len(ids))) or settings.get("explicit_n_vocab", len(ids)) != len(ids):
-        raise FormatError(f"{where} and tiktoken.json: the ids are not 0 to {len(ids) - 1:,}, each once.")
-    first = min(tokens, default=0)
-    ordered = [tokens.get(first + i, b"") for i in range(len(tokens))]
-    if tuple(ordered[:BYTES]) != BYTE_TOKENS:
-        raise FormatError(f"{where}: the first 256 tokens are not the bytes in GPT-2's order.")
-    texts = sorted(special_ids, key=special_ids.__getitem__)
-    before = sum(i < first for i in special_ids.values())
-    return _with_specials(texts, before, recover_merges(ordered, where), pattern, {}, where)
+        ids = sorted([*tokens, *special_ids.values()])
+        if ids != list(range(len(ids))) or settings.get("explicit_n_vocab", len(ids)) != len(ids):
+            raise FormatError(f"{where}: the ids of the {len(ids):,} tokens are not 0 to {len(ids) - 1:,}, each once.")
+        first = min(tokens)
+        ordered = [tokens.get(first + i, b"") for i in range(len(tokens))]
+        if tuple(ordered[:BYTES]) != BYTE_TOKENS:
+            raise FormatError(f"{where}: the first 256 tokens are not the bytes in GPT-2's order.")
+        texts = sorted(special_ids, key=special_ids.__getitem__)
+        before = sum(i < first for i in special_ids.values())
+        return _with_specials(texts, before, recover_merges(ordered, where), pattern, {}, where)
 
 
 def recover_merges(tokens: Sequence[bytes], where: str = "") -> tuple[tuple[int, int], ...]:
@@ -596,13 +610,18 @@ def read_parquet(content: bytes) -> VocabularyData:
         FormatError: damaged, of a later version, or its pattern has another text than ours of that name.
     """
     where = "merges.parquet"
-    try:
-        table = pq.read_table(io.BytesIO(content))
-        about = json.loads((table.schema.metadata or {})[b"dist_bpe"])
+    with _reading(where):
+        try:
+            table = pq.read_table(io.BytesIO(content))
+        except (OSError, pa.ArrowException) as error:  # damaged pages, or none at all
+            raise FormatError(f"{where} is damaged ({error}).") from error
+        if b"dist_bpe" not in (table.schema.metadata or {}):
+            raise FormatError(f"{where} is not one of ours: its metadata have no entry dist_bpe.")
+        about = json.loads(table.schema.metadata[b"dist_bpe"])
         if about["version"] != 1:
             raise FormatError(f"{where} is of version {about['version']}; this release reads version 1.")
         name, text = about["pattern"]["name"], about["pattern"]["regex"]
-        pattern = _find(name or text, where)
+        pattern = find(name or text)
         if pattern.regex != text:
             raise FormatError(
                 f"{where}: the pattern {name!r} was {text!r} when this vocabulary was made and is {pattern.regex!r} in "
@@ -611,28 +630,28 @@ def read_parquet(content: bytes) -> VocabularyData:
         specials = tuple(SpecialToken(special["text"], special["role"]) for special in about["special_tokens"])
         first = len(specials) if about["special_tokens_first"] else 0
         left, right = (table.column(side).to_pylist() for side in ("left", "right"))
-        merges = tuple((a - first, b - first) for a, b in zip(left, right, strict=True))
         counts = table.column("count")
-        replaced = None
-        if "replaced" in table.column_names:
-            struct = table.column("replaced").combine_chunks()
-            names = [field.name for field in struct.type]
-            replaced = {name: tuple(struct.field(i).to_pylist()) for i, name in enumerate(names)}
         data = VocabularyData(
-            merges,
+            tuple((a - first, b - first) for a, b in zip(left, right, strict=True)),
             pattern,
             specials,
             about["special_tokens_first"],
             about["padding"],
             about["normalization"],
             None if counts.null_count else tuple(counts.to_pylist()),
-            replaced,
+            _replaced(table),
         )
-    except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
-        raise FormatError(f"{where} is damaged or not one of ours ({error!r}).") from error
-    if list(data.tokens[BYTES:]) != table.column("token").to_pylist():
-        raise FormatError(f"{where} is damaged: its tokens are not what its merges make.")
-    return data
+        if list(data.tokens[BYTES:]) != table.column("token").to_pylist():
+            raise FormatError(f"{where} is damaged: its tokens are not what its merges make.")
+        return data
+
+
+def _replaced(table: pa.Table) -> dict[str, tuple[int, ...]] | None:
+    """The counts per source, where the file has them."""
+    if "replaced" not in table.column_names:
+        return None
+    struct = table.column("replaced").combine_chunks()
+    return {column.name: tuple(struct.field(column.name).to_pylist()) for column in struct.type}
 
 
 FORMATS: dict[str, Format] = {
