@@ -431,6 +431,7 @@ def learn_and_export(
     special_tokens: Sequence[SpecialToken] | None = None,
     name: str | None = None,
     overwrite: bool = False,
+    verify: bool = True,
     verify_transformers: bool = False,
 ) -> RunReport:
     """Learn one more vocabulary from a run folder's table and export it beside the others."""
@@ -441,7 +442,7 @@ def learn_and_export(
         check_special_tokens(special_tokens)
     progress = Progress()
     report = RunReport(str(run), table)
-    options = _ExportOptions(str(run), name, overwrite, verify_transformers)
+    options = _ExportOptions(str(run), name, overwrite, verify, verify_transformers)
     _learn_and_export(table, config, special_tokens, options, progress, report)
     return report
 
@@ -453,6 +454,7 @@ class _ExportOptions:
     output: str
     name: str | None
     overwrite: bool
+    verify: bool
     verify_transformers: bool
 
 
@@ -473,7 +475,7 @@ def _learn_and_export(
         report.verification = export(
             vocabulary,
             folder,
-            libraries=_libraries(options.verify_transformers),
+            libraries=_libraries(options.verify, options.verify_transformers),
             fingerprints=_fingerprints(table, config),
         )
         stage.advance(sum(file.is_file() for file in folder.iterdir()))
@@ -483,7 +485,9 @@ def _learn_and_export(
         temporary.write_bytes(to_json(report.as_json()))
 
 
-def _libraries(transformers: bool) -> tuple[str, ...]:
+def _libraries(verify: bool, transformers: bool) -> tuple[str, ...]:
+    if not verify:
+        return ()
     return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
@@ -497,11 +501,11 @@ def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
 
 
 def export_vocabulary(
-    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, transformers: bool
+    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, verify: bool, transformers: bool
 ) -> list[str]:
     """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(transformers))
+    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(verify, transformers))
     return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]
