@@ -47,6 +47,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
+@pytest.fixture(scope="module")
+def long_texts() -> list[str]:
+    """Beginnings of modules and message catalogues."""
+    return [text[:9000] for text in installed_code(300_000) + installed_languages(300_000)]
+
+
 @each
 def test_all_files_are_there_and_say_the_same(name: str, folders: dict[str, Path]) -> None:
     vocabulary = VOCABULARIES[name]
@@ -70,11 +76,12 @@ def test_ids_are_ours_in_every_library_on_any_text(name: str, folders: dict[str,
 
 
 @each
-def test_ids_are_ours_in_every_library_on_long_texts(name: str, folders: dict[str, Path]) -> None:
-    batch = [text[:9000] for text in installed_code(300_000) + installed_languages(300_000)]
-    wanted = VOCABULARIES[name].encode_batch(batch, disallowed_special=(), allowed_special="all")
+def test_ids_are_ours_in_every_library_on_long_texts(
+    name: str, folders: dict[str, Path], long_texts: list[str]
+) -> None:
+    wanted = VOCABULARIES[name].encode_batch(long_texts, disallowed_special=(), allowed_special="all")
     for (library, format), (encode, _) in readers(name, folders[name]).items():
-        assert [list(encode(text)) for text in batch] == wanted, (library, format)
+        assert [list(encode(text)) for text in long_texts] == wanted, (library, format)
 
 
 _READERS: dict[str, dict[tuple[str, str], module.Reader]] = {}
