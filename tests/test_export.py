@@ -50,7 +50,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def long_texts() -> list[str]:
     """Beginnings of modules and message catalogues."""
-    return [text[:9000] for text in installed_code(300_000) + installed_languages(300_000)]
+    return [text[:4000] for text in installed_code(300_000) + installed_languages(300_000)]
 
 
 @each
