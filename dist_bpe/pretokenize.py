@@ -126,7 +126,35 @@ CL100K = Pattern(
     llama_cpp="dbrx",
 )
 
-PATTERNS: dict[str, Pattern] = {str(pattern.name): pattern for pattern in (GPT2, CL100K)}
+LLAMA3 = Pattern(
+    name="llama3",
+    summary="Llama 3's: as cl100k, but white space at the end of a text is cut at its line ends too",
+    regex=(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="llama-bpe",
+)
+
+QWEN2 = Pattern(
+    name="qwen2",
+    summary="Qwen 2's: as llama3, but every digit is a word",
+    regex=LLAMA3.regex.replace(r"\p{N}{1,3}", r"\p{N}"),
+    llama_cpp="qwen2",
+)
+
+O200K = Pattern(
+    name="o200k",
+    summary="GPT-4o's: as llama3, but marks belong to letters, a capital after a small letter begins a word",
+    regex=(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="gpt-4o",
+)
+
+PATTERNS: dict[str, Pattern] = {str(pattern.name): pattern for pattern in (GPT2, CL100K, LLAMA3, QWEN2, O200K)}
 """The patterns that have a name. One definition here, and a rule in the native scanner, make a new one."""
 
 _BY_TEXT = {text: pattern for pattern in PATTERNS.values() for text in pattern.texts}

@@ -52,11 +52,32 @@ def test_the_probe_texts_hold_what_they_promise() -> None:
     assert len(set(PROBES)) == len(PROBES)
 
 
-@names
+EXAMPLES = json.loads((Path(__file__).parent / "pattern_words.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_published_examples(name: str) -> None:
-    examples = json.loads((Path(__file__).parent / "pattern_words.json").read_text(encoding="utf-8"))[name]
-    for text, words in examples.items():
+    for text, words in EXAMPLES[name].items():
         assert [word.decode() for word in resolve(name).words(text)] == words
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("llama3", "a\n  ", ["a", "\n", "  "]),
+        ("cl100k", "a\n  ", ["a", "\n  "]),
+        ("llama3", "x12345 don'T", ["x", "123", "45", " don", "'T"]),
+        ("qwen2", "x123 ½", ["x", "1", "2", "3", " ", "½"]),
+        ("o200k", "camelCase HTMLParser don't", ["camel", "Case", " HTMLParser", " don't"]),
+        ("o200k", "हिन्दी ที่//\n", ["हिन्दी", " ที่", "//\n"]),
+    ],
+)
+def test_what_tells_the_named_patterns_apart(name: str, text: str, words: list[str]) -> None:
+    assert [word.decode() for word in resolve(name).words(text)] == words
+
+
+def test_every_native_scanner_has_its_pattern() -> None:
+    assert list(PATTERNS) == _core.PATTERNS
 
 
 @names
@@ -73,17 +94,15 @@ def test_a_name_and_every_text_of_it_give_the_same_pattern(name: str) -> None:
             assert [match.group().encode() for match in compiled.finditer(document)] == pattern.words(document)
 
 
-@names
-def test_the_texts_are_those_the_libraries_publish(name: str) -> None:
+def test_the_texts_are_those_that_tiktoken_publishes() -> None:
     from tiktoken_ext import openai_public
 
-    published = {"gpt2": openai_public.r50k_pat_str}
-    if name in published:
-        assert resolve(name).tiktoken_regex == published[name]
-    else:
-        # The constructor would download the vocabulary; only its source is wanted.
-        source = Path(openai_public.__file__).read_text(encoding="utf-8")
-        assert f'"pat_str": r"""{resolve(name).tiktoken_regex}"""' in source
+    assert PATTERNS["gpt2"].tiktoken_regex == openai_public.r50k_pat_str
+    # The others are made by functions that would also download vocabularies, so their source is read.
+    source = Path(openai_public.__file__).read_text(encoding="utf-8")
+    assert f'"pat_str": r"""{PATTERNS["cl100k"].tiktoken_regex}"""' in source
+    body = source[source.index("def o200k_base") : source.index("def o200k_harmony")]
+    assert PATTERNS["o200k"].tiktoken_regex == "|".join(regex.findall(r'r"""(.*)""",', body))
 
 
 @names
@@ -128,7 +147,7 @@ def test_a_lone_surrogate_is_refused_with_its_place() -> None:
     ("text", "message"),
     [
         ("", "is empty"),
-        ("gpt3", "unknown pattern 'gpt3'; the known names are: gpt2, cl100k"),
+        ("gpt3", "unknown pattern 'gpt3'; the known names are: gpt2, cl100k, llama3"),
         ("o200k_base", "unknown pattern"),
         (r"(\w+", r"does not compile: missing \) at position 4"),
         (r"\p{Klingon}", "does not compile"),
