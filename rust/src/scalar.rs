@@ -185,8 +185,8 @@ impl Reader<'_> {
         let [first, second, third, fourth] = bytes.map(|byte| byte as usize);
         let (second, third, fourth) = (second & 0x3F, third & 0x3F, fourth & 0x3F);
         let (code_point, length) = match first {
-            ..0xE0 => ((first & 0x1F) << 6 | second, 2),
-            ..0xF0 => ((first & 0x0F) << 12 | second << 6 | third, 3),
+            ..=0xDF => ((first & 0x1F) << 6 | second, 2),
+            0xE0..=0xEF => ((first & 0x0F) << 12 | second << 6 | third, 3),
             _ => ((first & 0x07) << 18 | second << 12 | third << 6 | fourth, 4),
         };
         (self.classes[code_point], length)
