@@ -87,12 +87,12 @@ def contest(corpus: Path, pattern: str, names: list[tuple[str, str | None]], rou
             raw[name].append(figures | json.loads(output.splitlines()[-1]))
             print(f"  {corpus.stem} {pattern} {name[0]} {name[1] or ''}: {raw[name][-1]}", flush=True)
     rows = []
-    for name, level in names:
-        row: Figures = {"corpus": corpus.stem, "pattern": pattern, "name": name, "level": level}
-        if (name, level) in failed:
-            row["failed"] = failed[name, level]
+    for who in names:
+        row: Figures = {"corpus": corpus.stem, "pattern": pattern, "name": who[0], "level": who[1]}
+        if who in failed:
+            row["failed"] = failed[who]
         else:
-            runs = raw[name, level]
+            runs = raw[who]
             row |= {key: value for key, value in runs[0].items() if not isinstance(value, int | float)}
             numbers = {key for key, value in runs[0].items() if isinstance(value, int | float)}
             row |= {key: statistics.median(one[key] for one in runs) for key in numbers}

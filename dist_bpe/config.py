@@ -21,7 +21,7 @@ def special_token(value: Any) -> Any:
         return value
     role, equals, text = value.partition("=")
     if equals and role in ROLES:
-        return SpecialToken(text, role)  # type: ignore[arg-type]  # a role by the test above
+        return SpecialToken(text, role)
     return SpecialToken(value, "eos" if value == DEFAULT_SPECIAL else "other")
 
 
