@@ -42,7 +42,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/stubtest dist_bpe._core --allowlist tests/stubtest_allowlist.txt
+	$(BIN)/stubtest --mypy-config-file pyproject.toml dist_bpe._core
 	$(BIN)/lint-imports --no-cache
 	cd rust && $(CARGO) fmt --check
 	cd rust && $(CARGO) clippy --all-targets -- -D warnings

@@ -7,6 +7,25 @@ core works. Numbers are unsigned: ids 32 bits, counts 64 bits and checked.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
+__all__ = [
+    "PATTERNS",
+    "UNICODE_TABLES",
+    "Counter",
+    "Encoder",
+    "InvalidUtf8Error",
+    "Merger",
+    "SortedRun",
+    "Words",
+    "byte_ids",
+    "cut",
+    "first_invalid_utf8",
+    "learn_merges",
+    "levels",
+    "partition_of",
+    "replay",
+    "words",
+]
+
 UNICODE_TABLES: str
 """Version of the `regex` module whose Unicode tables the scanners use."""
 PATTERNS: list[str]
@@ -34,15 +53,15 @@ class _Tally(TypedDict):
 class Counter:
     """Word tables of `sources` sources, numbered from 0, filled from arrays of documents.
 
-    Special tokens are cut out of a text leftmost-longest before `pattern`, the name of a native one, runs. With pattern
-    None `count` notes documents only, and the words come by `add_words`. `level` picks a scanner by hand (see `levels`).
+    Special tokens are cut out of a text leftmost-longest before `pattern`, the name of a native one, runs. With
+    pattern None `count` notes documents only, and the words come by `add_words`. `level` picks a scanner by hand.
 
     Raises `UsageError` for an unknown pattern or level, an empty special token or one given twice.
     """
 
     def __new__(
         cls, sources: int, pattern: str | None, special_tokens: Sequence[str], level: str | None = None
-    ) -> "Counter": ...
+    ) -> Counter: ...
     def count(self, source: int, texts: Any) -> None:
         """Count every text of a string or binary array (large or not); nulls are passed over.
 
@@ -64,12 +83,12 @@ class Counter:
     @property
     def unique_words(self) -> int:
         """Words in the tables now, summed over the sources."""
-    def drain(self, partitions: int) -> "SortedRun":
+    def drain(self, partitions: int) -> SortedRun:
         """Empty the tables (the totals stay) into a run sorted by (partition, word, source)."""
 
 @final
 class SortedRun:
-    """Iterator of (partition, batch); a batch has word: binary, source: uint32, count: uint64 and never spans partitions."""
+    """Iterator of (partition, batch); a batch has word: binary, source: uint32, count: uint64, of one partition."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]: ...
     def __next__(self) -> tuple[int, Any]: ...
@@ -78,11 +97,11 @@ class SortedRun:
 class Merger:
     """Iterator over the merge of runs, each an iterable of batches sorted by (word, source).
 
-    Holds one batch a run. Words with fewer than `min_word_count` occurrences, over all sources, are left out and tallied.
-    Raises `CountOverflowError` when a sum passes 2^64 - 1.
+    Holds one batch a run. Words with fewer than `min_word_count` occurrences, over all sources, are left out and
+    tallied. Raises `CountOverflowError` when a sum passes 2^64 - 1.
     """
 
-    def __new__(cls, runs: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> "Merger": ...
+    def __new__(cls, runs: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> Merger: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any: ...
     def tallies(self) -> list[_Tally]:
@@ -96,7 +115,7 @@ class Words:
     weights[source] * count; `min_word_count` compares the plain sum. Raises `CountOverflowError`.
     """
 
-    def __new__(cls, batches: Iterable[Any], weights: Sequence[int], min_word_count: int) -> "Words": ...
+    def __new__(cls, batches: Iterable[Any], weights: Sequence[int], min_word_count: int) -> Words: ...
     def __len__(self) -> int: ...
     @property
     def learn_bytes(self) -> int:
@@ -106,8 +125,8 @@ class Words:
 class Encoder:
     """Exact encoding by rank: the lowest-ranked pair of a word is merged first, leftmost first, until none is left.
 
-    Ids are `first_id` + the byte's place in GPT-2's order, then `first_id` + 256 + rank; `special_ids` are taken as they
-    are. Words and their ids are cached within a bound. With pattern None only the `encode_word*` methods serve.
+    Ids are `first_id` + the byte's place in GPT-2's order, then `first_id` + 256 + rank; `special_ids` are taken as
+    they are. Words and their ids are cached within a bound. With pattern None only the `encode_word*` methods serve.
     """
 
     def __new__(
@@ -118,7 +137,7 @@ class Encoder:
         special_tokens: Sequence[str],
         special_ids: Sequence[int],
         first_id: int,
-    ) -> "Encoder": ...
+    ) -> Encoder: ...
     def encode_ordinary(self, text: str) -> list[int]:
         """Ids of a text; special-token text is ordinary text."""
     def encode(self, text: str) -> list[int]:
@@ -147,7 +166,7 @@ def learn_merges(
     """
 
 def replay(left: Any, right: Any, batches: Iterable[Any], sources: int) -> tuple[list[Any], list[Any]]:
-    """Encode every row of a table and add up, per source: (occurrences each merge replaced, occurrences left of each id)."""
+    """Encode every row of a table; per source: (occurrences each merge replaced, occurrences left of each id)."""
 
 def words(pattern: str, text: str, level: str | None = None) -> list[bytes]:
     """The words of a text, for tests and demonstrations."""

@@ -1,8 +1,11 @@
 """The command line: one command a pipeline function; heavy modules are imported inside, so that --help is instant."""
 
+import functools
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,10 +19,39 @@ app = typer.Typer(
     name="dist-bpe",
     help="Train production BPE vocabularies on whole corpora: exact, reproducible, at the speed of reading.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # rich help loads a Markdown renderer: half a second for every --help
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _command(function: Command) -> Command:
+    """Make a command; errors of ours become one sentence and their exit code.
+
+    Inside the command, since Typer would turn Ctrl-C into exit code 1 before anything around it could see it.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, **options)
+        except DistBpeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            print("interrupted: nothing half-written was left; the same command begins again.", file=sys.stderr)
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+
+    app.command()(run)
+    return function
+
 
 Inputs = Annotated[
     list[str] | None,
@@ -100,7 +132,7 @@ def _config(
     return config
 
 
-@app.command()
+@_command
 def train(
     context: typer.Context,
     inputs: Inputs = None,
@@ -138,9 +170,7 @@ def train(
             if source and source.name == "COMMANDLINE" and option.name not in ("inputs", "output", "overwrite"):
                 raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
         config = read_config(inputs[0])
-        config = config.model_copy(
-            update=_given(output=str(output) if output else None, overwrite=overwrite or None)
-        )
+        config = config.model_copy(update=_given(output=str(output) if output else None, overwrite=overwrite or None))
     else:
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
@@ -150,14 +180,14 @@ def train(
             special_tokens_first=special_tokens_first, threads=threads,
         )  # fmt: skip
         config = _config(
-            inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address, overwrite,
-            _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
+            overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
             learn=learn, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
 
 
-@app.command()
+@_command
 def count(
     inputs: Inputs = None,
     output: Output = None,
@@ -193,7 +223,7 @@ def count(
     _summary(report)
 
 
-@app.command()
+@_command
 def learn(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: Annotated[int, typer.Option(help="All tokens: 256 bytes, merges and special tokens.")],
@@ -210,7 +240,8 @@ def learn(
     verify_transformers: Transformers = False,
 ) -> None:
     """Learn and export one more vocabulary from a kept count table."""
-    from dist_bpe.config import LearnConfig, special_token as parse, validate
+    from dist_bpe.config import LearnConfig, validate
+    from dist_bpe.config import special_token as parse
     from dist_bpe.pipeline import learn_and_export
 
     if special_token and no_special_tokens:
@@ -225,7 +256,7 @@ def learn(
     _summary(learn_and_export(run, config, specials, name, overwrite, verify_transformers))
 
 
-@app.command()
+@_command
 def export(
     vocabulary: Annotated[Path, typer.Argument(help="A vocabulary's folder, or one file of it.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")],
@@ -243,7 +274,7 @@ def export(
 Vocab = Annotated[Path, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
 
 
-@app.command()
+@_command
 def encode(
     vocabulary: Vocab,
     lines: Annotated[bool, typer.Option("--lines", help="Each line is a document, without its line end.")] = False,
@@ -268,7 +299,7 @@ def encode(
         print(*([repr(loaded.decode([i])) for i in ids] if pieces else ids))
 
 
-@app.command()
+@_command
 def decode(vocabulary: Vocab) -> None:
     """Read ids from standard input, separated by white space, and print the text."""
     from dist_bpe.vocabulary import Vocabulary
@@ -277,7 +308,9 @@ def decode(vocabulary: Vocab) -> None:
     ids = []
     for word in sys.stdin.read().split():
         if not word.isascii() or not word.isdigit() or int(word) >= len(loaded):
-            raise UsageError(f"{word!r} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}.")
+            raise UsageError(
+                f"{word!r} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}."
+            )
         ids.append(int(word))
     sys.stdout.buffer.write(loaded.decode_bytes(ids))
     sys.stdout.buffer.flush()
@@ -303,12 +336,12 @@ def _summary(report: "RunReport") -> None:
         for name, source in sorted(rows, key=lambda row: -row[1].bytes)[:MOST_SOURCES_SHOWN]:
             ratio = report.bytes_per_token.get(name)
             table.add_row(
-                name, f"{source.documents:,}", human_bytes(source.bytes), f"{source.words:,}", f"{source.unique_words:,}",
-                f"{ratio:.3f}" if ratio else "",
+                name, f"{source.documents:,}", human_bytes(source.bytes), f"{source.words:,}",
+                f"{source.unique_words:,}", f"{ratio:.3f}" if ratio else "",
             )  # fmt: skip
         console.print(table)
         if len(rows) > MOST_SOURCES_SHOWN:
-            console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources; all are in {report.table.folder}/manifest.json")
+            console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources: see manifest.json there.")
     if report.stages:
         table = Table("stage", box=SIMPLE)
         for column in ("seconds", "peak memory", "peak of a worker"):
@@ -331,19 +364,8 @@ def _summary(report: "RunReport") -> None:
 
 
 def main() -> None:
-    """Run the command line; errors of ours become one sentence and their exit code."""
-    try:
-        app()
-    except DistBpeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: nothing half-written was left; the same command begins again.", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): there is no one left to tell.
-        sys.stderr.close()
-        sys.exit(1)
+    """Run the command line."""
+    app()
 
 
 if __name__ == "__main__":

@@ -5,20 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dist_bpe.counts import DEFAULT_PARTITIONS
 from dist_bpe.errors import UsageError
-from dist_bpe.formats import SpecialToken
+from dist_bpe.formats import BYTES, ROLES, SpecialToken
 from dist_bpe.sources import Source
 
-BYTE_TOKENS = 256
 DEFAULT_SPECIAL = "<|endoftext|>"
-ROLES = ("bos", "eos", "pad", "unk", "other")
 
 
 def special_token(value: Any) -> Any:
-    """A special token from `TEXT` or `ROLE=TEXT`; GPT-2's own end-of-text token has the role eos unless said otherwise."""
+    """A special token from `TEXT` or `ROLE=TEXT`; GPT-2's own has the role eos unless said otherwise."""
     if not isinstance(value, str):
         return value
     role, equals, text = value.partition("=")
@@ -94,10 +92,10 @@ class LearnConfig(_Model):
         Raises:
             UsageError: the bytes and special tokens alone are more than `vocab_size`.
         """
-        least = BYTE_TOKENS + len(special_tokens)
+        least = BYTES + len(special_tokens)
         if self.vocab_size < least:
             raise UsageError(
-                f"vocab_size {self.vocab_size:,} is too small: {BYTE_TOKENS} bytes and {len(special_tokens)} special "
+                f"vocab_size {self.vocab_size:,} is too small: {BYTES} bytes and {len(special_tokens)} special "
                 f"tokens alone take {least:,}. Ask for {least:,} or more."
             )
         return self.vocab_size - least
@@ -129,16 +127,6 @@ class RunConfig(_Model):
     count: CountConfig = CountConfig()
     learn: LearnConfig | None = None
     engine: EngineConfig = EngineConfig()
-
-    @model_validator(mode="after")
-    def _check(self) -> "RunConfig":
-        texts = [token.text for token in self.count.special_tokens]
-        for text in texts:
-            if not text:
-                raise ValueError("a special token is empty")
-            if texts.count(text) > 1:
-                raise ValueError(f"the special token {text!r} is given twice")
-        return self
 
 
 def validate(model: type[BaseModel], values: dict[str, Any], where: str = "") -> Any:

@@ -1,9 +1,9 @@
 """The count table: word x source -> 64-bit count, counted shard by shard, merged from sorted runs, kept as Parquet.
 
-A shard is counted into bounded native tables. Full tables leave as *runs*: Arrow IPC files sorted by (partition, word,
-source), staged in the run folder. A commit file names a shard's runs; the first attempt to create it wins, later ones are
-litter. One merge a partition then makes one Parquet part, sorted by (word, source), in memory that depends on the number
-of runs and not on the number of words.
+A shard is counted into bounded native tables. Full tables leave as *runs*: Arrow IPC files sorted by (partition,
+word, source), staged in the run folder. A commit file names a shard's runs; the first attempt to create it wins, later
+ones are litter. One merge a partition then makes one Parquet part, sorted by (word, source), in memory that depends on
+the number of runs and not on the number of words.
 """
 
 import json
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
+from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, DataError, FormatError, RunError
 from dist_bpe.pretokenize import Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
@@ -53,7 +54,8 @@ class CountTask:
     table_bytes: int
 
     def __str__(self) -> str:
-        return f"shard {self.shard.index} ({self.shard.path}, rows {self.shard.first_row:,} to {self.shard.first_row + self.shard.rows - 1:,})"
+        last = self.shard.first_row + self.shard.rows - 1
+        return f"shard {self.shard.index} ({self.shard.path}, rows {self.shard.first_row:,} to {last:,})"
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _checked(value: int, what: str) -> int:
 
 
 class _RunWriter:
-    """Writes drained tables as one run file: batches in order of partition, and where each partition's batches begin."""
+    """Writes a drained table as one run file, and notes where each partition's batches begin."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,8 +137,8 @@ class _RunWriter:
 def count_shard(task: CountTask) -> dict[str, Any]:
     """Count one shard into committed runs and return the commit: {shard, sources, totals, runs}.
 
-    Any number of attempts of one shard may run, one after the other or at once: the commit that was created first holds,
-    and every attempt returns that one.
+    Any number of attempts of one shard may run, one after the other or at once: the commit that was created first
+    holds, and every attempt returns that one.
 
     Raises:
         DataError: a text is not UTF-8, or the file cannot be read; names file, row and byte.
@@ -144,8 +146,6 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     commit = Path(task.staging) / f"shard-{task.shard.index:06}.json"
     if commit.exists():
         return read_json(commit)  # type: ignore[no-any-return]
-    from dist_bpe.engine import STOP
-
     attempt = uuid.uuid4().hex[:12]
     pattern = resolve(task.pattern)
     names = task.shard.sources()
@@ -190,15 +190,13 @@ def count_shard(task: CountTask) -> dict[str, Any]:
 def _count_custom(
     counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, special_tokens: Sequence[str]
 ) -> None:
-    # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch keeps
-    # the crossing into the native one down to unique words.
+    # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
+    # keeps the crossing into the native one down to unique words.
     words: Counter[bytes] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
         for piece in _core.cut(text, special_tokens) if special_tokens else (text,):
             words.update(pattern.words(piece))
-    counter.add_words(
-        source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64())
-    )
+    counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
 
 
 def _bad_text(shard: Shard) -> DataError:
@@ -225,7 +223,7 @@ def merge_tasks(
     tasks = []
     for partition in range(partitions):
         slices = tuple(
-            RunSlice(str(staging / run["file"]), *where, tuple(number[name] for name in commit["sources"]))
+            RunSlice(str(staging / run["file"]), where[0], where[1], tuple(number[name] for name in commit["sources"]))
             for commit in sorted(commits, key=lambda commit: int(commit["shard"]))
             for run in commit["runs"]
             if (where := run["partitions"].get(str(partition)))
@@ -250,8 +248,6 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
     Raises:
         CountOverflowError: the counts of one word add up to more than 2^64 - 1.
     """
-    from dist_bpe.engine import STOP
-
     path = Path(task.path)
     intermediate: list[Path] = []
     slices = list(task.slices)
@@ -266,19 +262,29 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
         rows = 0
         names = pa.array(task.sources, pa.string())
-        with publish(path) as temporary, pq.ParquetWriter(
-            temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
-        ) as parquet:
+        with (
+            publish(path) as temporary,
+            pq.ParquetWriter(
+                temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
+            ) as parquet,
+        ):
             # A row group is a fixed number of rows, so that its borders follow from the content alone.
             for table in _row_groups(merger):
                 if STOP.is_set():
                     raise Stopped("stopped")
                 source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
                 parquet.write_table(
-                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
+                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),
+                    row_group_size=ROW_GROUP_ROWS,
                 )
                 rows += table.num_rows
-        return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies(), "peak_bytes": peak_memory_bytes()}
+        return {
+            "file": path.name,
+            "rows": rows,
+            "sha256": sha256(path),
+            "tallies": merger.tallies(),
+            "peak_bytes": peak_memory_bytes(),
+        }
     finally:
         for file in intermediate:
             file.unlink(missing_ok=True)
@@ -337,7 +343,9 @@ class CountTable:
             folder = folder / "counts"
         path = folder / "manifest.json"
         if not path.exists():
-            raise RunError(f"{folder} holds no finished count table; make one with `dist-bpe count INPUT… -o {folder}`.")
+            raise RunError(
+                f"{folder} holds no finished count table; make one with `dist-bpe count INPUT… -o {folder}`."
+            )
         manifest = read_json(path)
         if manifest.get("kind") != "count-table" or manifest.get("format_version") != FORMAT_VERSION:
             raise FormatError(f"{path} is no count table of format {FORMAT_VERSION}; count again with this version.")
@@ -397,5 +405,8 @@ def manifest(
         "partitions": len(parts),
         "min_word_count": min_word_count,
         "sources": {name: vars(counts) for name, counts in sources.items()},
-        "parts": [{key: part[key] for key in ("file", "rows", "sha256")} for part in sorted(parts, key=lambda p: str(p["file"]))],
+        "parts": [
+            {key: part[key] for key in ("file", "rows", "sha256")}
+            for part in sorted(parts, key=lambda p: str(p["file"]))
+        ],
     }

@@ -5,6 +5,7 @@ function and its tasks pickle; the function decides what is durable, so running 
 """
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from dist_bpe.errors import DistBpeError, RunError, UsageError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Attempts of one task when its worker dies. An error that the task itself raises is never repeated: it would come again.
+# Attempts of one task when its worker dies. An error that the task raises is never repeated: it would come again.
 MAX_ATTEMPTS = 3
 
 
@@ -107,7 +108,7 @@ class RayEngine:
         self._owned = not ray.is_initialized()
         if self._owned and address:
             try:
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError) as error:
                 raise UsageError(f"no Ray cluster answers at {address}: {error}") from error
         elif self._owned:
@@ -117,7 +118,7 @@ class RayEngine:
                 num_cpus=workers or default_workers(),
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level="ERROR",
+                logging_level=logging.ERROR,
                 object_store_memory=100 << 20,  # results are small: the data goes through the run folder
             )
         available = int(ray.cluster_resources().get("CPU", 0))
@@ -141,7 +142,7 @@ class RayEngine:
                     running[remote.remote(task)] = (task, 1)
                 if not running:
                     return
-                # A signal handler that raises inside `ray.get` or a long wait is served minutes late; short waits are not.
+                # A signal handler that raises inside a long wait is served minutes late: wait in short pieces.
                 finished, _ = ray.wait(list(running), timeout=0.5)
                 for reference in finished:
                     task, attempt = running.pop(reference)

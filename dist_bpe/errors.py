@@ -1,13 +1,13 @@
 """What can go wrong, as one small tree; every error carries one sentence that names the value and the way out.
 
-    DistBpeError                 exit code 1
-    ├── UsageError               exit code 2   an option, a pattern, a size or an input that cannot work: found before work
-    │   └── SourceError          exit code 2   no such file or column, no text found
-    ├── DataError                exit code 3   a file or row that cannot be counted, found while reading
-    ├── FormatError              exit code 4   a vocabulary or count-table file that is damaged or of another layout
-    ├── ExportError              exit code 5   a library reads an exported file otherwise than we do
-    ├── RunError                 exit code 6   a run folder that holds something else than the command needs
-    └── CountOverflowError       exit code 7   a count past 2^64 - 1
+DistBpeError                 exit code 1
+├── UsageError               exit code 2   an option, a pattern, a size or an input that cannot work: found before work
+│   └── SourceError          exit code 2   no such file or column, no text found
+├── DataError                exit code 3   a file or row that cannot be counted, found while reading
+├── FormatError              exit code 4   a vocabulary or count-table file that is damaged or of another layout
+├── ExportError              exit code 5   a library reads an exported file otherwise than we do
+├── RunError                 exit code 6   a run folder that holds something else than the command needs
+└── CountOverflowError       exit code 7   a count past 2^64 - 1
 """
 
 

@@ -81,7 +81,7 @@ def learn_merges(
     )
 
 
-def batches_of_mapping(words: Mapping[str | bytes, int]) -> Callable[[], Iterable[pa.RecordBatch]]:
+def batches_of_mapping(words: Mapping[str, int] | Mapping[bytes, int]) -> Callable[[], Iterable[pa.RecordBatch]]:
     """Rows of a plain {word: count} mapping, as one source.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The run: count -> learn -> export, from sources to a folder of vocabulary files; the only module that knows them all."""
+"""The run: count -> learn -> export, from sources to vocabulary files; the only module that knows them all."""
 
 import contextlib
 import dataclasses
@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from dist_bpe import reference
 from dist_bpe.config import (
-    BYTE_TOKENS,
-    CountConfig,
-    EngineConfig,
     LearnConfig,
     RunConfig,
-    SourceConfig,
     special_token,
     validate,
 )
@@ -32,12 +28,12 @@ from dist_bpe.counts import (
 )
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
-from dist_bpe.export import export
-from dist_bpe.formats import SpecialToken
+from dist_bpe.export import DEFAULT_LIBRARIES, export
+from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
-from dist_bpe.sources import Plan, Source, plan
+from dist_bpe.sources import Plan, Shard, Source, plan
 from dist_bpe.storage import publish, to_json
 from dist_bpe.vocabulary import Vocabulary
 
@@ -46,6 +42,7 @@ STAGING = "staging"
 MARK_SHARE = 0.01
 KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
 COUNTS = "counts"
+VOCABULARIES = "vocabularies"
 
 
 @dataclass
@@ -64,6 +61,18 @@ class RunReport:
     folder: Path | None = None
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "stages": [asdict(stage) for stage in self.stages],
+            "sources": {name: vars(source) for name, source in self.table.sources.items()} if self.table else {},
+            "bytes_per_token": self.bytes_per_token,
+            "sizes": self.vocabulary.sizes if self.vocabulary else {},
+            "requested_size": self.requested_size,
+            "verification": self.verification,
+            "warnings": self.warnings,
+        }
 
 
 def count(
@@ -86,7 +95,8 @@ def count(
         address: the Ray cluster to join.
         overwrite: replace a table that stands there already.
         progress: "auto", "bars", "lines" or "silent".
-        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes, table_bytes.
+        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes,
+            table_bytes.
 
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
@@ -97,7 +107,12 @@ def count(
         RunConfig,
         {
             "sources": [
-                {"name": s.name, "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)), "text": s.text, "group_by": s.group_by}
+                {
+                    "name": s.name,
+                    "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)),
+                    "text": s.text,
+                    "group_by": s.group_by,
+                }
                 for s in sources
             ],
             "output": str(output),
@@ -112,6 +127,7 @@ def count(
 def run_count(config: RunConfig, progress: Progress, report: RunReport) -> CountTable:
     """Plan, count and merge; see `count`."""
     pattern = resolve(config.count.pattern)
+    check_special_tokens(config.count.special_tokens)
     output = Path(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
@@ -122,7 +138,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         )
     with progress.stage("plan", unit="files") as stage:
         planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
-        stage.advance(len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards")
+        stage.advance(
+            len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards"
+        )
     for text in warnings_for(pattern):
         _warn(progress, report, text)
     fresh = not output.exists()
@@ -147,7 +165,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
     if total <= documents and documents > 1:
-        _warn(progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here.")
+        _warn(
+            progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
+        )
     return table
 
 
@@ -164,7 +184,10 @@ def _count_into(
             stage.advance(engine.workers)
         # A worker may have another working folder than the driver: paths go out absolute.
         place = str(staging.resolve())
-        tasks = [CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes) for shard in planned.shards]
+        tasks = [
+            CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes)
+            for shard in planned.shards
+        ]
         commits = []
         with progress.stage("count", planned.bytes, "bytes") as stage:
             for commit in engine.run(count_shard, tasks):
@@ -173,7 +196,9 @@ def _count_into(
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked}).")
+            raise SourceError(
+                f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked})."
+            )
         folder = staging.resolve() / COUNTS
         folder.mkdir()
         merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
@@ -280,16 +305,25 @@ def learn(
             raise UsageError("unit, tie_break, end_of_word and unknown_token are for plain {word: count} mappings.")
         if num_merges is None:
             raise UsageError("the teaching modes take num_merges, not vocab_size.")
-        return reference.learn(
-            counts, num_merges, unit=unit, tie_break=tie_break, end_of_word=end_of_word, unknown_token=unknown_token, **options
-        )  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+        unknown = options.keys() - {"min_pair_count", "max_token_bytes"}
+        if unknown:
+            raise UsageError(f"the option {min(unknown)!r} has no effect in the teaching modes: leave it out.")
+        return reference.learn(  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+            counts,
+            num_merges,
+            unit=unit,
+            tie_break=tie_break,
+            end_of_word=end_of_word,
+            unknown_token=unknown_token,
+            **options,
+        )
     if isinstance(counts, (str, Path)):
         counts = CountTable.open(counts)
     if special_tokens is None:
         special_tokens = counts.special_tokens if isinstance(counts, CountTable) else ()
     specials = [special_token(token) for token in special_tokens]
     if vocab_size is None:
-        vocab_size = BYTE_TOKENS + (num_merges or 0) + len(specials)
+        vocab_size = BYTES + (num_merges or 0) + len(specials)
     config = validate(LearnConfig, {"vocab_size": vocab_size, **options})
     steps = Progress(progress)
     report = RunReport("")
@@ -343,7 +377,9 @@ def _learn(
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
             threads=config.threads,
-            on_words=lambda words, memory: stage.advance(0, f"{words:,} unique words, about {human_bytes(memory)} of memory"),
+            on_words=lambda words, memory: stage.advance(
+                0, f"{words:,} unique words, about {human_bytes(memory)} of memory"
+            ),
             on_merge=lambda done: stage.advance(done - stage.done),
         )
         stage.advance(len(learned) - stage.done)
@@ -355,3 +391,117 @@ def _learn(
             f"vocabulary has {config.vocab_size - wanted + len(learned):,} tokens instead of {config.vocab_size:,}.",
         )
     return learned
+
+
+def _vocabulary(
+    learned: Learned, pattern: Pattern, specials: Sequence[SpecialToken], config: LearnConfig
+) -> Vocabulary:
+    left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
+    data = VocabularyData(
+        tuple(zip(left, right, strict=True)),
+        pattern,
+        tuple(specials),
+        special_tokens_first=config.special_tokens_first,
+        counts=counts,
+        replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
+    )
+    return Vocabulary(data.padded(config.pad_to_multiple) if config.pad_to_multiple else data)
+
+
+def train(config: RunConfig, progress: Progress | None = None) -> RunReport:
+    """The whole run: count, learn, export, and reload every file in its own library.
+
+    Raises:
+        UsageError: an option or input that cannot work; found before counting, and nothing is written then.
+        ExportError: a library reads a file otherwise than we do.
+    """
+    if config.learn is None:
+        raise UsageError("the run has no [learn] table; say at least how large the vocabulary is to be: vocab_size.")
+    config.learn.merges(config.count.special_tokens)
+    progress = progress or Progress()
+    report = RunReport(config.output)
+    table = run_count(config, progress, report)
+    _learn_and_export(table, config.learn, config.count.special_tokens, config, progress, report)
+    return report
+
+
+def learn_and_export(
+    run: str | Path,
+    config: LearnConfig,
+    special_tokens: Sequence[SpecialToken] | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
+    verify_transformers: bool = False,
+) -> RunReport:
+    """Learn one more vocabulary from a run folder's table and export it beside the others."""
+    table = CountTable.open(run)
+    if special_tokens is None:
+        special_tokens = [special_token(text) for text in table.special_tokens]
+    else:
+        check_special_tokens(special_tokens)
+    progress = Progress()
+    report = RunReport(str(run), table)
+    options = _ExportOptions(str(run), name, overwrite, verify_transformers)
+    _learn_and_export(table, config, special_tokens, options, progress, report)
+    return report
+
+
+@dataclass(frozen=True)
+class _ExportOptions:
+    """The part of a `RunConfig` that exporting looks at."""
+
+    output: str
+    name: str | None
+    overwrite: bool
+    verify_transformers: bool
+
+
+def _learn_and_export(
+    table: CountTable,
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    options: "RunConfig | _ExportOptions",
+    progress: Progress,
+    report: RunReport,
+) -> None:
+    config.merges(specials)
+    folder = Path(options.output) / VOCABULARIES / (options.name or str(config.vocab_size))
+    if folder.exists() and not options.overwrite:
+        raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
+    vocabulary, _ = run_learn(table, config, specials, progress, report)
+    with progress.stage("export", unit="files") as stage:
+        report.verification = export(
+            vocabulary,
+            folder,
+            libraries=_libraries(options.verify_transformers),
+            fingerprints=_fingerprints(table, config),
+        )
+        stage.advance(sum(file.is_file() for file in folder.iterdir()))
+    report.folder = folder
+    report.stages = progress.records
+    with publish(folder / "report.json") as temporary:
+        temporary.write_bytes(to_json(report.as_json()))
+
+
+def _libraries(transformers: bool) -> tuple[str, ...]:
+    return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
+
+
+def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
+    """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
+    return {
+        "sources": {name: source.digest for name, source in table.sources.items()},
+        "counts": table.digest,
+        "options": config.model_dump(exclude={"threads"}),
+    }
+
+
+def export_vocabulary(
+    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, transformers: bool
+) -> list[str]:
+    """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
+    chosen_formats(formats)
+    if output.exists() and any(output.iterdir()) and not overwrite:
+        raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
+    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(transformers))
+    return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]

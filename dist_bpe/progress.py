@@ -8,6 +8,7 @@ import contextlib
 import re
 import resource
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ LINE_EVERY_SECONDS = 3.0
 
 @dataclass
 class StageRecord:
-    """One finished stage: name, wall seconds, peak resident bytes of this process while it ran, and of a worker (or 0)."""
+    """One finished stage: wall seconds, and peak resident bytes of this process and of a worker (0 if none told)."""
 
     name: str
     seconds: float
@@ -69,7 +70,6 @@ class Stage:
         self._silent = silent
         self._task = bars.add_task(name, total=total, note="") if bars else None
         self._began = time.monotonic()
-        self._printed = self._began
         if not bars:
             self._line("…")
 
@@ -87,12 +87,13 @@ class Stage:
             self.text = note
         if self._bars and self._task is not None:
             self._bars.update(self._task, completed=self.done, note=self.text)
-            return
-        now = time.monotonic()
-        if now - self._printed >= LINE_EVERY_SECONDS:
-            self._printed = now
+
+    def tick(self, ended: threading.Event) -> None:
+        """Print a line every few seconds until the stage ends, also while nothing advances."""
+        while not ended.wait(LINE_EVERY_SECONDS):
             share = f" of {self._amount(self.total)} ({self.done / self.total:.0%})" if self.total else ""
-            self._line(f"{self._amount(self.done)}{share}{', ' + self.text if self.text else ''}, {now - self._began:.0f} s")
+            note = f", {self.text}" if self.text else ""
+            self._line(f"{self._amount(self.done)}{share}{note}, {time.monotonic() - self._began:.0f} s")
 
     def worker_peak(self, peak_bytes: int) -> None:
         """Note the peak memory that a task's process reported."""
@@ -130,6 +131,12 @@ class Progress:
         with contextlib.ExitStack() as stack:
             bars = stack.enter_context(_new_bars(unit)) if self.style == "bars" else None
             stage = Stage(name, total, unit, bars, self.style == "silent")
+            if self.style == "lines":
+                ended = threading.Event()
+                ticker = threading.Thread(target=stage.tick, args=(ended,), name="dist-bpe progress", daemon=True)
+                ticker.start()
+                stack.callback(ticker.join)
+                stack.callback(ended.set)
             yield stage
             stage.finish()
         self.records.append(StageRecord(name, time.monotonic() - began, peak_memory_bytes(), stage.worker_peak_bytes))
@@ -146,8 +153,14 @@ class Progress:
 
 def _new_bars(unit: str) -> "RichProgress":
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import DownloadColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.progress import Progress as RichProgress
 
     amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()

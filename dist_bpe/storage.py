@@ -42,7 +42,7 @@ def publish(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def publish_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder; on success it takes the place of `folder` (an older one goes), on failure it is removed."""
+    """Yield a temporary folder; on success it takes the place of `folder`, on failure it is removed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
     temporary.mkdir()

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 FILE_BYTES = 8 << 20
 ROW_GROUP_ROWS = 500
 LANGUAGES = (
-    "ar bg bn ca cs da de el es et fa fi fr he hi hr hu hy id is it ja ka kk km ko lt lv mk ml mn my nb ne nl pl pt ro ru "
-    "sk sl sq sr sv ta te th tr uk ur vi zh_Hans zh_Hant"
+    "ar bg bn ca cs da de el es et fa fi fr he hi hr hu hy id is it ja ka kk km ko lt lv mk ml mn my nb ne nl pl pt "
+    "ro ru sk sl sq sr sv ta te th tr uk ur vi zh_Hans zh_Hant"
 ).split()
 
 

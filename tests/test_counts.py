@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import regex
+from conftest import Writer, random_document
+from dist_bpe.pretokenize import resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dist_bpe
-from conftest import Writer, random_document
 from dist_bpe import _core, counts, errors
-from dist_bpe.pretokenize import resolve
 
 
 def table_of(table: dist_bpe.CountTable) -> dict[tuple[bytes, str], int]:
@@ -81,7 +81,9 @@ def test_group_by_equals_named_sources(write: Writer, tmp_path: Path, documents:
     write("mixed.parquet", documents, lang=langs)
     for lang in set(langs):
         write(f"{lang}.parquet", [text for text, of in zip(documents, langs, strict=True) if of == lang])
-    grouped = quiet(dist_bpe.Source("all", str(tmp_path / "mixed.parquet"), group_by="lang"), output=tmp_path / "grouped")
+    grouped = quiet(
+        dist_bpe.Source("all", str(tmp_path / "mixed.parquet"), group_by="lang"), output=tmp_path / "grouped"
+    )
     named = quiet(
         *(dist_bpe.Source(lang, str(tmp_path / f"{lang}.parquet")) for lang in set(langs)), output=tmp_path / "named"
     )
@@ -229,10 +231,13 @@ def test_counts_near_the_borders_of_integers() -> None:
         counter.add_words(0, pa.array([b"w"]), pa.array([1], pa.uint64()))
         ((_, batch),) = list(counter.drain(1))
         assert batch.column("count").to_pylist() == [total]
+    counter = _core.Counter(1, None, [])
     counter.add_words(0, pa.array([b"w"]), pa.array([2**64 - 1], pa.uint64()))
     with pytest.raises(errors.CountOverflowError, match="w"):
         counter.add_words(0, pa.array([b"w"]), pa.array([1], pa.uint64()))
-    run = pa.record_batch([pa.array([b"w"]), pa.array([0], pa.uint32()), pa.array([2**63], pa.uint64())], counts.RUN_SCHEMA)
+    run = pa.record_batch(
+        [pa.array([b"w"]), pa.array([0], pa.uint32()), pa.array([2**63], pa.uint64())], counts.RUN_SCHEMA
+    )
     with pytest.raises(errors.CountOverflowError, match="w"):
         list(_core.Merger([[run], [run]], 1, 0))
 
@@ -252,7 +257,7 @@ def test_drained_runs_merge_to_a_plain_counter(words: list[tuple[bytes, int]], p
     assert [tally["words"] for tally in merger.tallies()] == [sum(s == i for _, s in words) for i in range(3)]
 
 
-def test_scanned_words_of_a_column_equal_regex_words(tmp_path: Path) -> None:
+def test_scanned_words_of_a_column_equal_regex_words() -> None:
     rng = random.Random(5)
     texts = [random_document(rng, 200) for _ in range(500)]
     counter = _core.Counter(1, "cl100k", [])

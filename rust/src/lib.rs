@@ -5,6 +5,8 @@
 
 mod class_table;
 pub mod classes;
+mod blocks;
+mod simd;
 pub mod scalar;
 pub mod scan;
 pub mod special;

@@ -4,9 +4,14 @@
 //! one that works on 64 bytes at a time, both written over [`Rules`]: what the patterns differ in, and nothing else. A
 //! further pattern is a further set of rules.
 
-use crate::scalar;
+use std::marker::PhantomData;
 
-/// A named pattern: how the text of a document is cut into words.
+use crate::blocks::BlockScan;
+use crate::scalar;
+use crate::simd;
+
+/// A named pattern: how the text of a document is cut into words. Each finds the words that its regular expression
+/// finds in Python's `regex` module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// GPT-2's: a space joins the letters, numbers or other characters after it.
@@ -18,17 +23,33 @@ pub enum Pattern {
     ///
     /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`
     Cl100k,
+    /// Llama 3's: as `Cl100k`, but line ends cut whitespace at the end of a document too.
+    ///
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    Llama3,
+    /// Qwen 2's: as `Llama3`, but each number is a word.
+    ///
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    Qwen2,
+    /// GPT-4o's: as `Llama3`, but words are cut before a capital (`camelCase` is two), marks belong to the letters
+    /// they stand on, contractions stay with their words, and slashes behind a line end with the characters before it.
+    ///
+    /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    O200k,
 }
 
 impl Pattern {
     /// Every named pattern.
-    pub const ALL: &[Pattern] = &[Pattern::Gpt2, Pattern::Cl100k];
+    pub const ALL: &[Pattern] = &[Pattern::Gpt2, Pattern::Cl100k, Pattern::Llama3, Pattern::Qwen2, Pattern::O200k];
 
     /// The name users write.
     pub const fn name(self) -> &'static str {
         match self {
             Pattern::Gpt2 => "gpt2",
             Pattern::Cl100k => "cl100k",
+            Pattern::Llama3 => "llama3",
+            Pattern::Qwen2 => "qwen2",
+            Pattern::O200k => "o200k",
         }
     }
 
@@ -41,24 +62,26 @@ impl Pattern {
 /// What a pattern's regular expression says, as choices. Constants of a type, so that each scanner is compiled once
 /// for each pattern and a choice costs nothing where it is not made.
 pub(crate) trait Rules {
-    /// Which contractions (`'s 'd 'm 't 'll 've 're`) are words.
-    const CONTRACTIONS: Contractions;
+    /// What is a run of letters.
+    const LETTERS: Letters;
     /// What may stand before the letters of a word.
     const PREFIX: Prefix;
+    /// Where contractions (`'s 'd 'm 't 'll 've 're`) are told from other apostrophes.
+    const CONTRACTIONS: Contractions;
     /// How numbers are cut.
     const NUMBERS: Numbers;
-    /// `\s*[\r\n]`: whitespace is cut after its last line end, and line ends join the other characters before them.
-    const LINE_ENDS: bool;
+    /// What line ends do.
+    const LINE_ENDS: LineEnds;
     /// `\s++$`: whitespace at the end of the text is one word, before any other rule for whitespace.
     const WHOLE_TAIL: bool;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contractions {
-    /// `'(?:[sdmt]|ll|ve|re)`
-    LowerCase,
-    /// `'(?i:[sdmt]|ll|ve|re)`, where `ſ` (U+017F) is an `s`.
-    AnyCase,
+pub(crate) enum Letters {
+    /// `\p{L}+`
+    Any,
+    /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
+    Cased,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,31 +93,89 @@ pub(crate) enum Prefix {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contractions {
+    /// `'(?:[sdmt]|ll|ve|re)`, a word of its own.
+    LowerCase,
+    /// `'(?i:[sdmt]|ll|ve|re)`, a word of its own. `ſ` (U+017F) is an `s` here.
+    AnyCase,
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` at the end of a word of letters.
+    Suffix,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbers {
     /// ` ?\p{N}+`
     SpaceAndAll,
     /// `\p{N}{1,3}`
-    UpTo(usize),
+    Threes,
+    /// `\p{N}`
+    Ones,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineEnds {
+    /// They are whitespace like any other.
+    Plain,
+    /// `\s*[\r\n]`: whitespace is cut after its last line end. ` ?[^\s\p{L}\p{N}]+[\r\n]*`: line ends join the other
+    /// characters before them.
+    Cut,
+    /// As `Cut`, with ` ?[^\s\p{L}\p{N}]+[\r\n/]*`.
+    CutWithSlashes,
 }
 
 pub(crate) struct Gpt2;
 
 impl Rules for Gpt2 {
-    const CONTRACTIONS: Contractions = Contractions::LowerCase;
+    const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::Space;
+    const CONTRACTIONS: Contractions = Contractions::LowerCase;
     const NUMBERS: Numbers = Numbers::SpaceAndAll;
-    const LINE_ENDS: bool = false;
+    const LINE_ENDS: LineEnds = LineEnds::Plain;
     const WHOLE_TAIL: bool = true; // `\s+(?!\S)` says the same here
 }
 
 pub(crate) struct Cl100k;
 
 impl Rules for Cl100k {
-    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::AnyButLineEnd;
-    const NUMBERS: Numbers = Numbers::UpTo(3);
-    const LINE_ENDS: bool = true;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const NUMBERS: Numbers = Numbers::Threes;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
     const WHOLE_TAIL: bool = true;
+}
+
+pub(crate) struct Llama3;
+
+impl Rules for Llama3 {
+    const LETTERS: Letters = Letters::Any;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const NUMBERS: Numbers = Numbers::Threes;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct Qwen2;
+
+impl Rules for Qwen2 {
+    const LETTERS: Letters = Letters::Any;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const NUMBERS: Numbers = Numbers::Ones;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct O200k;
+
+impl Rules for O200k {
+    const LETTERS: Letters = Letters::Cased;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::Suffix;
+    const NUMBERS: Numbers = Numbers::Threes;
+    const LINE_ENDS: LineEnds = LineEnds::CutWithSlashes;
+    const WHOLE_TAIL: bool = false;
 }
 
 /// Which code finds the words. All levels find the same ones.
@@ -102,12 +183,20 @@ impl Rules for Cl100k {
 pub enum Level {
     /// One character at a time.
     Scalar,
+    /// 64-byte blocks, with plain integers.
+    Portable,
+    /// 64-byte blocks, with 16-byte vectors (any x86-64).
+    Sse2,
+    /// 64-byte blocks, with 32-byte vectors.
+    Avx2,
 }
 
 impl Level {
     /// The levels this processor can run, slowest first.
     pub fn available() -> Vec<Level> {
-        vec![Level::Scalar]
+        let mut levels = vec![Level::Scalar];
+        levels.extend(simd::levels());
+        levels
     }
 
     /// The fastest of them.
@@ -119,6 +208,9 @@ impl Level {
     pub const fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
+            Level::Portable => "portable",
+            Level::Sse2 => "sse2",
+            Level::Avx2 => "avx2",
         }
     }
 }
@@ -128,12 +220,15 @@ impl Level {
 pub struct Scanner {
     pattern: Pattern,
     level: Level,
-    bounds: Vec<u32>,
+    bounds: Box<[u32]>,
     reach: u32,
 }
 
 /// So many words at most go to the sink at once: enough to make the call free, few enough to stay in the first cache.
 const BATCH: usize = 4096;
+
+/// Room for the starts of one more block, which are written without a look at how many they are.
+const ROOM: usize = BATCH + 1 + 64;
 
 impl Scanner {
     /// A scanner at the best level of this processor.
@@ -147,7 +242,7 @@ impl Scanner {
     /// When this processor cannot run the level.
     pub fn with_level(pattern: Pattern, level: Level) -> Self {
         assert!(Level::available().contains(&level), "this processor cannot run the level {}", level.name());
-        Self { pattern, level, bounds: Vec::with_capacity(BATCH + 1), reach: u32::MAX }
+        Self { pattern, level, bounds: vec![0; ROOM].into(), reach: u32::MAX }
     }
 
     /// Find the words of one document and hand them to `sink(window, bounds)` in batches of at most 4,096.
@@ -161,42 +256,49 @@ impl Scanner {
     ///
     /// # Panics
     /// When a single word is longer than `u32::MAX` bytes.
-    pub fn scan(&mut self, text: &str, sink: impl FnMut(&[u8], &[u32])) {
+    pub fn scan(&mut self, text: &str, mut sink: impl FnMut(&[u8], &[u32])) {
+        // The sink is called seldom, so it goes behind a pointer, and the scanners are not compiled again for each.
         match self.pattern {
-            Pattern::Gpt2 => self.scan_by::<Gpt2>(text, sink),
-            Pattern::Cl100k => self.scan_by::<Cl100k>(text, sink),
+            Pattern::Gpt2 => self.scan_by::<Gpt2>(text, &mut sink),
+            Pattern::Cl100k => self.scan_by::<Cl100k>(text, &mut sink),
+            Pattern::Llama3 => self.scan_by::<Llama3>(text, &mut sink),
+            Pattern::Qwen2 => self.scan_by::<Qwen2>(text, &mut sink),
+            Pattern::O200k => self.scan_by::<O200k>(text, &mut sink),
         }
     }
 
-    fn scan_by<R: Rules>(&mut self, text: &str, sink: impl FnMut(&[u8], &[u32])) {
-        let mut batcher = Batcher::new(text.as_bytes(), &mut self.bounds, self.reach, sink);
+    fn scan_by<R: Rules>(&mut self, text: &str, sink: &mut dyn FnMut(&[u8], &[u32])) {
+        let mut batcher =
+            Batcher { text: text.as_bytes(), base: 0, bounds: &mut self.bounds, len: 1, reach: self.reach, sink };
         match self.level {
             Level::Scalar => scalar::ends::<R>(text, |end| batcher.push(end)),
+            level => {
+                simd::dispatch(level, BlockScan { text, batcher: &mut batcher, rules: PhantomData::<R> });
+            }
         }
         batcher.deliver();
     }
 }
 
 /// Gathers the ends of words, given as offsets into the text, and gives them to the sink in batches.
-struct Batcher<'a, S> {
+pub(crate) struct Batcher<'a> {
     text: &'a [u8],
     /// Where the window begins.
     base: usize,
-    bounds: &'a mut Vec<u32>,
+    /// The first is always 0, where the first word of the batch begins.
+    bounds: &'a mut [u32],
+    /// How many of them are set.
+    len: usize,
     /// The largest offset a bound can hold; tests lower it to see windows move without documents of gigabytes.
     reach: u32,
-    sink: S,
+    sink: &'a mut dyn FnMut(&[u8], &[u32]),
 }
 
-impl<'a, S: FnMut(&[u8], &[u32])> Batcher<'a, S> {
-    fn new(text: &'a [u8], bounds: &'a mut Vec<u32>, reach: u32, sink: S) -> Self {
-        bounds.clear();
-        bounds.push(0);
-        Self { text, base: 0, bounds, reach, sink }
-    }
-
-    fn push(&mut self, end: usize) {
-        if self.bounds.len() > BATCH || end - self.base > self.reach as usize {
+impl Batcher<'_> {
+    /// Add the end of a word.
+    #[inline]
+    pub fn push(&mut self, end: usize) {
+        if self.len > BATCH || end - self.base > self.reach as usize {
             self.deliver();
             assert!(
                 end - self.base <= self.reach as usize,
@@ -206,16 +308,50 @@ impl<'a, S: FnMut(&[u8], &[u32])> Batcher<'a, S> {
                 self.reach
             );
         }
-        self.bounds.push((end - self.base) as u32);
+        self.bounds[self.len] = (end - self.base) as u32;
+        self.len += 1;
+    }
+
+    /// Add an end at `position + i` for each bit `i` of the mask.
+    #[inline(always)]
+    pub fn push_mask(&mut self, position: usize, mut mask: u64) {
+        if self.len > BATCH - 64 {
+            self.deliver();
+        }
+        if position + 63 - self.base > self.reach as usize {
+            return self.push_mask_far(position, mask);
+        }
+        let offset = (position - self.base) as u32;
+        let room: &mut [u32; 64] = self.bounds[self.len..].first_chunk_mut().expect("the buffer has room for a block");
+        self.len += mask.count_ones() as usize;
+        // A branch for each bit would be mispredicted once a block; one for eight seldom is. What is written past the
+        // last bit is written over later.
+        for eight in room.as_chunks_mut::<8>().0 {
+            for bound in eight {
+                *bound = offset + mask.trailing_zeros();
+                mask &= mask.wrapping_sub(1);
+            }
+            if mask == 0 {
+                break;
+            }
+        }
+    }
+
+    /// The same at the end of what offsets can reach.
+    #[cold]
+    fn push_mask_far(&mut self, position: usize, mut mask: u64) {
+        while mask != 0 {
+            self.push(position + mask.trailing_zeros() as usize);
+            mask &= mask - 1;
+        }
     }
 
     /// Pass on what is gathered; the next window begins where the last word ended.
     fn deliver(&mut self) {
-        if self.bounds.len() > 1 {
-            (self.sink)(&self.text[self.base..], self.bounds);
-            self.base += self.bounds[self.bounds.len() - 1] as usize;
-            self.bounds.clear();
-            self.bounds.push(0);
+        if self.len > 1 {
+            (self.sink)(&self.text[self.base..], &self.bounds[..self.len]);
+            self.base += self.bounds[self.len - 1] as usize;
+            self.len = 1;
         }
     }
 }
@@ -257,7 +393,7 @@ mod tests {
                 let mut scanner = Scanner::with_level(pattern, level);
                 let mut calls = 0;
                 scanner.scan(&text, |_, _| calls += 1);
-                assert_eq!(calls, 30_000_usize.div_ceil(BATCH));
+                assert!(calls <= 30_000_usize.div_ceil(BATCH - 64));
                 let found = words(&mut scanner, &text);
                 assert_eq!(found.len(), 30_000);
                 assert_eq!(found[29_997..], ["one", " two", "\n"]);

@@ -93,9 +93,7 @@ proptest! {
                 }
             }
         }
-        for source in 0..4 {
-            prop_assert_eq!(counter.totals(source).words, words[source]);
-        }
+        prop_assert_eq!([0, 1, 2, 3].map(|source| counter.totals(source).words), words);
         let mut merged = Table::new();
         for partition in 0..partitions {
             let runs = runs.iter().map(|run| {

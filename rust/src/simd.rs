@@ -1,0 +1,283 @@
+//! The processor-specific part of scanning: 64 bytes in, one bit mask a property of a byte out.
+//!
+//! Everything else is portable code over `u64` masks, written once and compiled for each level by [`dispatch`].
+
+use crate::scan::Level;
+
+/// Bit `i` of each mask tells whether byte `i` of the block has the property. The first eight hold ASCII only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ByteMasks {
+    pub letter: u64,
+    pub upper: u64,
+    pub number: u64,
+    /// Whitespace, the line ends and blanks among it.
+    pub space: u64,
+    /// `\r` and `\n`.
+    pub line_end: u64,
+    /// U+0020.
+    pub blank: u64,
+    pub apostrophe: u64,
+    pub slash: u64,
+    /// 0x80 and above: part of a character that is not ASCII.
+    pub wide: u64,
+    /// 0x80 to 0xBF: such a character goes on.
+    pub continuation: u64,
+}
+
+/// A way to find the masks of a block.
+pub(crate) trait Classifier {
+    fn classify(block: &[u8; 64]) -> ByteMasks;
+}
+
+/// Code that wants a classifier; see [`dispatch`].
+pub(crate) trait Job {
+    /// Must be `#[inline(always)]`, and so must what is hot inside: only what is inlined into [`dispatch`]'s functions
+    /// is compiled for the processor features of the level.
+    fn run<C: Classifier>(self);
+}
+
+/// The levels this processor can run beside the scalar one, slowest first.
+pub(crate) fn levels() -> Vec<Level> {
+    #[allow(unused_mut, reason = "only x86-64 adds to it")]
+    let mut levels = vec![Level::Portable];
+    #[cfg(target_arch = "x86_64")]
+    {
+        levels.push(Level::Sse2); // every x86-64 processor has it
+        if avx2_is_available() {
+            levels.push(Level::Avx2);
+        }
+    }
+    levels
+}
+
+/// Run the job with the classifier of the level, compiled for that level.
+///
+/// # Panics
+/// When this processor cannot run the level, or it is the scalar one, which needs no classifier.
+#[inline]
+pub(crate) fn dispatch(level: Level, job: impl Job) {
+    match level {
+        Level::Portable => job.run::<Portable>(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Sse2 => job.run::<x86::Sse2>(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => {
+            assert!(avx2_is_available());
+            // SAFETY: the processor has the features the function is compiled for.
+            unsafe { x86::run_avx2(job) }
+        }
+        _ => panic!("no 64-byte blocks at level {}", level.name()),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx2_is_available() -> bool {
+    // The last three are about bits, not vectors; each AVX2 processor has them, but a virtual machine may hide some.
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt")
+}
+
+/// Plain integers: each byte is looked up in a table of its eight properties, and the bit matrix of eight bytes by
+/// eight properties is transposed. No vector unit asked for, and none guessed by the compiler.
+pub(crate) struct Portable;
+
+impl Classifier for Portable {
+    #[inline(always)]
+    fn classify(block: &[u8; 64]) -> ByteMasks {
+        let mut masks = [0_u64; 8];
+        let mut wide = 0;
+        let mut continuation = 0;
+        for (index, bytes) in block.as_chunks::<8>().0.iter().enumerate() {
+            let properties = u64::from_le_bytes(bytes.map(|byte| PROPERTIES[byte as usize]));
+            for (mask, group) in masks.iter_mut().zip(transpose(properties).to_le_bytes()) {
+                *mask |= u64::from(group) << (8 * index);
+            }
+            let word = u64::from_le_bytes(*bytes);
+            wide |= gather_high_bits(word) << (8 * index);
+            continuation |= gather_high_bits(word & !(word << 1)) << (8 * index);
+        }
+        let [letter, upper, number, space, line_end, blank, apostrophe, slash] = masks;
+        ByteMasks { letter, upper, number, space, line_end, blank, apostrophe, slash, wide, continuation }
+    }
+}
+
+/// For each byte its first eight properties, in the order of `ByteMasks`.
+static PROPERTIES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 128 {
+        let byte = index as u8;
+        table[index] = byte.is_ascii_alphabetic() as u8
+            | (byte.is_ascii_uppercase() as u8) << 1
+            | (byte.is_ascii_digit() as u8) << 2
+            | (matches!(byte, b'\t'..=b'\r' | b' ') as u8) << 3
+            | (matches!(byte, b'\r' | b'\n') as u8) << 4
+            | ((byte == b' ') as u8) << 5
+            | ((byte == b'\'') as u8) << 6
+            | ((byte == b'/') as u8) << 7;
+        index += 1;
+    }
+    table
+};
+
+/// Bit `i` of byte `j` becomes bit `j` of byte `i`: swap the off-diagonal quarters of each 2×2, 4×4 and 8×8 square.
+const fn transpose(mut matrix: u64) -> u64 {
+    let mut swap = (matrix ^ (matrix >> 7)) & 0x00AA_00AA_00AA_00AA;
+    matrix ^= swap ^ (swap << 7);
+    swap = (matrix ^ (matrix >> 14)) & 0x0000_CCCC_0000_CCCC;
+    matrix ^= swap ^ (swap << 14);
+    swap = (matrix ^ (matrix >> 28)) & 0x0000_0000_F0F0_F0F0;
+    matrix ^ swap ^ (swap << 28)
+}
+
+/// The highest bits of the eight bytes as one byte. The product brings bit `8 j + 7` to bit `56 + j`; no two of its
+/// terms meet, so nothing is carried.
+const fn gather_high_bits(word: u64) -> u64 {
+    ((word >> 7) & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{ByteMasks, Classifier, Job};
+    use std::arch::x86_64::*;
+
+    /// Compile the job for AVX2 and the bit instructions that came with it.
+    #[target_feature(enable = "avx2,bmi1,lzcnt,popcnt")]
+    pub fn run_avx2(job: impl Job) {
+        job.run::<Avx2>();
+    }
+
+    /// One classifier, two register widths: the formulas once, the names of the instructions as parameters.
+    macro_rules! classifier {
+        ($name:ident, $doc:literal, $vector:ty, $lanes:literal, $load:ident, $splat:ident, $eq:ident, $min:ident,
+         $sub:ident, $or:ident, $less:expr, $mask:expr) => {
+            #[doc = $doc]
+            pub struct $name;
+
+            impl Classifier for $name {
+                #[inline(always)]
+                fn classify(block: &[u8; 64]) -> ByteMasks {
+                    // SAFETY: the loads stay inside the block, and take any alignment. The level is only run where its
+                    // instructions are available (`dispatch`).
+                    unsafe {
+                        let vectors: [$vector; 64 / $lanes] =
+                            std::array::from_fn(|index| $load(block.as_ptr().add(index * $lanes).cast()));
+                        let masks = |property: &dyn Fn($vector) -> $vector| -> u64 {
+                            let mut mask = 0;
+                            for (index, &vector) in vectors.iter().enumerate() {
+                                mask |= $mask(property(vector)) << (index * $lanes);
+                            }
+                            mask
+                        };
+                        let is = |vector, byte: u8| $eq(vector, $splat(byte as i8));
+                        // first <= byte <= last, unsigned: the smaller of (byte - first, width) is (byte - first).
+                        let within = |vector, first: u8, last: u8| {
+                            let distance = $sub(vector, $splat(first as i8));
+                            $eq($min(distance, $splat((last - first) as i8)), distance)
+                        };
+                        let blank = masks(&|vector| is(vector, b' '));
+                        ByteMasks {
+                            // Bit 0x20 tells lower from upper case.
+                            letter: masks(&|vector| within($or(vector, $splat(0x20)), b'a', b'z')),
+                            upper: masks(&|vector| within(vector, b'A', b'Z')),
+                            number: masks(&|vector| within(vector, b'0', b'9')),
+                            space: blank | masks(&|vector| within(vector, b'\t', b'\r')),
+                            line_end: masks(&|vector| $or(is(vector, b'\n'), is(vector, b'\r'))),
+                            blank,
+                            apostrophe: masks(&|vector| is(vector, b'\'')),
+                            slash: masks(&|vector| is(vector, b'/')),
+                            wide: masks(&|vector| vector),
+                            // 0x80..=0xBF are the smallest signed bytes.
+                            continuation: masks(&|vector| $less(vector, $splat(0xC0_u8 as i8))),
+                        }
+                    }
+                }
+            }
+        };
+    }
+
+    classifier!(
+        Sse2,
+        "Sixteen bytes at a time; every x86-64 processor can.",
+        __m128i,
+        16,
+        _mm_loadu_si128,
+        _mm_set1_epi8,
+        _mm_cmpeq_epi8,
+        _mm_min_epu8,
+        _mm_sub_epi8,
+        _mm_or_si128,
+        |a, b| _mm_cmplt_epi8(a, b),
+        |vector| _mm_movemask_epi8(vector) as u32 as u64
+    );
+    classifier!(
+        Avx2,
+        "Thirty-two bytes at a time.",
+        __m256i,
+        32,
+        _mm256_loadu_si256,
+        _mm256_set1_epi8,
+        _mm256_cmpeq_epi8,
+        _mm256_min_epu8,
+        _mm256_sub_epi8,
+        _mm256_or_si256,
+        |a, b| _mm256_cmpgt_epi8(b, a),
+        |vector| _mm256_movemask_epi8(vector) as u32 as u64
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The obvious twin.
+    fn naive(block: &[u8; 64]) -> ByteMasks {
+        let masks = |property: &dyn Fn(u8) -> bool| {
+            (0..64).filter(|&index| property(block[index])).fold(0, |mask, index| mask | 1 << index)
+        };
+        ByteMasks {
+            letter: masks(&|byte| byte.is_ascii_alphabetic()),
+            upper: masks(&|byte| byte.is_ascii_uppercase()),
+            number: masks(&|byte| byte.is_ascii_digit()),
+            space: masks(&|byte| [9, 10, 11, 12, 13, 32].contains(&byte)),
+            line_end: masks(&|byte| [10, 13].contains(&byte)),
+            blank: masks(&|byte| byte == b' '),
+            apostrophe: masks(&|byte| byte == b'\''),
+            slash: masks(&|byte| byte == b'/'),
+            wide: masks(&|byte| byte >= 0x80),
+            continuation: masks(&|byte| (0x80..0xC0).contains(&byte)),
+        }
+    }
+
+    struct Check<'a>(&'a [u8; 64]);
+
+    impl Job for Check<'_> {
+        #[inline(always)]
+        fn run<C: Classifier>(self) {
+            assert_eq!(C::classify(self.0), naive(self.0), "{:?}", self.0);
+        }
+    }
+
+    fn check(block: &[u8; 64]) {
+        for level in levels() {
+            dispatch(level, Check(block));
+        }
+    }
+
+    #[test]
+    fn every_byte_at_every_place() {
+        for first in 0..=255_u8 {
+            check(&std::array::from_fn(|index| first.wrapping_add(index as u8)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_blocks(block in prop::array::uniform32(any::<[u8; 2]>())) {
+            check(block.as_flattened().try_into().unwrap());
+        }
+    }
+}
