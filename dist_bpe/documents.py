@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -109,6 +109,29 @@ class Skipped:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {"rows": dict(self.rows), "files": self.files, "notes": self.notes, "examples": self.examples}
+
+    @classmethod
+    def total(cls, parts: Iterable[dict[str, Any]]) -> "Skipped":
+        """The sum of what `as_dict` gave."""
+        whole = cls()
+        for part in parts:
+            whole.rows.update(part["rows"])
+            whole.files |= part["files"]
+            whole.notes |= part["notes"]
+            whole.examples = sorted([*whole.examples, *part["examples"]])[:EXAMPLES]
+        return whole
+
+    def warnings(self) -> list[str]:
+        """A sentence for each kind of thing that was left out or is odd."""
+        first = f" (the first: {self.examples[0]})" if self.examples else ""
+        texts = [
+            f"{count:,} rows {'have U+FFFD where they were bad' if 'replaced' in reason else 'are left out'}: {reason}"
+            for reason, count in sorted(self.rows.items())
+        ]
+        if texts:
+            texts[0] += first
+        texts += [f"{path} was not read to its end: {reason}" for path, reason in sorted(self.files.items())]
+        return texts + [f"{path} {note}." for path, note in sorted(self.notes.items())]
 
 
 class Batch(NamedTuple):
@@ -307,11 +330,11 @@ def _is_view(kind: Any) -> bool:
     return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
-Where = Callable[[int, int | None], str]
-"""Tells people where text i of a batch lies, and the byte in it."""
+Fault = Callable[[int, int], str]
+"""Says of row i of a batch that its text is not UTF-8 from a byte on, with the names and numbers that people need."""
 
 
-def valid_texts(texts: Any, reading: Reading, skipped: Skipped, where: Where) -> tuple[Any, Any]:
+def valid_texts(texts: Any, reading: Reading, skipped: Skipped, fault: Fault) -> tuple[Any, Any]:
     """Texts that are UTF-8, by the source's policy, and the indices that were kept (None: all).
 
     Raises:
@@ -322,8 +345,8 @@ def valid_texts(texts: Any, reading: Reading, skipped: Skipped, where: Where) ->
         return texts, None
     if reading.on_bad_row == "error":
         raise DataError(
-            f'{where(*found)} is not UTF-8. Mend it, or leave such rows out (on_bad_row = "skip") or put U+FFFD where '
-            'they are bad ("replace").'
+            f'{fault(*found)}. Mend it, or set on_bad_row = "skip" to leave such rows out, or "replace" to put U+FFFD '
+            "where they are bad."
         )
     # One bad text is rare: the batch that holds it may take the slow way.
     kept: list[bytes | None] = []
@@ -334,7 +357,7 @@ def valid_texts(texts: Any, reading: Reading, skipped: Skipped, where: Where) ->
                 value.decode()
             except UnicodeDecodeError as error:
                 replace = reading.on_bad_row == "replace"
-                skipped.row("not UTF-8" + (", replaced" if replace else ""), where(i, error.start))
+                skipped.row("not UTF-8" + (", replaced" if replace else ""), fault(i, error.start))
                 if not replace:
                     continue
                 value = value.decode(errors="replace").encode()
@@ -374,9 +397,9 @@ def documents_of(
     sample: Sample,
     reading: Reading,
     skipped: Skipped,
-    where: Where,
+    fault: Fault,
 ) -> Iterator[Batch]:
-    """The documents in one column of a batch of rows that begin at place `first`; `where` takes a row of the batch."""
+    """The documents in one column of a batch of rows that begin at place `first`; `fault` takes a row of the batch."""
     kept = None
     if not sample.all:
         kept = pa.array(np.flatnonzero(sample.keep(np.arange(first, first + len(column)))))
@@ -395,7 +418,7 @@ def documents_of(
 
     for texts in plain_texts(values):
         size = len(texts)
-        texts, indices = valid_texts(texts, reading, skipped, lambda i, byte: where(place(i), byte))
+        texts, indices = valid_texts(texts, reading, skipped, lambda i, byte: fault(place(i), byte))
         if len(texts):
             row = first + place(0 if indices is None else indices[0].as_py())
             if groups is None:

@@ -104,7 +104,7 @@ def _find_path(found: Found, text: str, listed: str = "") -> None:
         return
     if not places.has_wildcard(place, key):
         listed = f", which {listed} names" if listed else ""
-        raise SourceError(f"source {name!r}: there is no file or folder {place.uri(key)}{listed}.")
+        raise SourceError(f"source {name!r}: no file matches {places.show(text)}{listed}.")
     files, folders = places.match(place, key)
     if not files and not folders:
         raise SourceError(f"source {name!r}: no file matches {place.uri(key)}.")
@@ -207,7 +207,9 @@ def _take(found: Found, files: Sequence[File], where: str, prefix: str) -> None:
     if not kept:
         left = "".join(f"; {left.path} is left out ({left.reason})" for left in found.left_out[-3:])
         known = ", ".join(sorted(EXTENSIONS))
-        raise SourceError(f"source {found.source!r}: {where} holds no file that can be read ({known}){left}.")
+        raise SourceError(
+            f"source {found.source!r}: {where} holds no *.parquet file, nor another that can be read ({known}){left}."
+        )
     chosen = next(format for format in FORMATS if format in kept)
     for format, some in kept.items():
         for file in some:

@@ -142,8 +142,13 @@ class _Lines:
         self.before = 0
         self._base: int | None = None if piece.first else 0
 
-    def where(self, line: int, offset: int, byte: int | None) -> str:
-        """`line` counts from the current block, `offset` is the line's first byte."""
+    def where(self, line: int, byte: int) -> str:
+        """`line` counts from the current block; `byte` from the start of the file."""
+        place, of = self.place(line, byte)
+        return f"{place} (byte {of})"
+
+    def place(self, line: int, byte: int) -> tuple[str, str]:
+        """File and line, and the byte with what it counts from."""
         if self._base is None:
             self._base, left = 0, self.piece.first
             with self.piece.require_file().open() as handle:
@@ -153,7 +158,7 @@ class _Lines:
                 if left == 0 and data[-1:] != b"\n":
                     self._base += 1
         of = " of the decompressed text" if compression(self.piece.path) else ""
-        return f"{self.piece.path}: line {self._base + self.before + line + 1:,} (byte {offset + (byte or 0):,}{of})"
+        return f"{self.piece.path}: line {self._base + self.before + line + 1:,}", f"{byte:,}{of}"
 
 
 def _line_starts(block: bytes) -> Any:
@@ -226,13 +231,12 @@ class Lines:
                 skipped.notes.setdefault(piece.path, "holds NUL bytes, which are text like any other")
             array = pa.array(texts, pa.large_binary())
 
-            def where(
-                i: int, byte: int | None, offset: int = offset, block: bytes = block, numbers: Any = numbers
-            ) -> str:
+            def fault(i: int, byte: int, offset: int = offset, block: bytes = block, numbers: Any = numbers) -> str:
                 line = i if numbers is None else int(numbers[i])
-                return lines.where(line, offset + int(_line_starts(block)[line]), byte) + " of the text"
+                place, of = lines.place(line, offset + int(_line_starts(block)[line]) + byte)
+                return f"{place} is not UTF-8 from byte {of} on"
 
-            array, _ = valid_texts(array, reading, skipped, where)
+            array, _ = valid_texts(array, reading, skipped, fault)
             if len(array):
                 yield Batch(reading.source, array, offset)
             lines.before += number
@@ -265,10 +269,10 @@ class Text:
         if len(data) == start:
             return
 
-        def where(_: int, byte: int | None) -> str:
-            return f"{piece.path}" + ("" if byte is None else f" from byte {start + byte:,} on")
+        def fault(_: int, byte: int) -> str:
+            return f"{piece.path} is not UTF-8 from byte {start + byte:,} on"
 
-        texts, _ = valid_texts(pa.array([data[start:]], pa.large_binary()), reading, skipped, where)
+        texts, _ = valid_texts(pa.array([data[start:]], pa.large_binary()), reading, skipped, fault)
         if len(texts):
             yield Batch(reading.source, texts, 0)
 
@@ -500,7 +504,7 @@ def _slowly(
         try:
             found = fields.line(line)
         except _BadLine as error:
-            where = lines.where(number, start, error.byte)
+            where = lines.where(number, start + (error.byte or 0))
             if reading.on_bad_row == "error":
                 raise DataError(
                     f'{where} {error.detail}. Mend it, or leave such lines out (on_bad_row = "skip").'
@@ -508,7 +512,7 @@ def _slowly(
             skipped.row(error.reason, where)
             continue
         if found.replaced:
-            skipped.row(found.replaced, lines.where(number, start, None))
+            skipped.row(found.replaced, lines.where(number, start))
         texts += found.texts
         groups += [found.group] * len(found.texts)
     if texts:

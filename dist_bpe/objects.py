@@ -61,12 +61,12 @@ class Documents:
     def _batch(
         held: list[Any], first: int, piece: Piece, sample: Sample, reading: Reading, skipped: Skipped
     ) -> Iterator[Batch]:
-        def where(i: int, byte: int | None) -> str:
-            return f"{piece.name}: document {first + i:,}" + ("" if byte is None else f" from byte {byte:,} on")
+        def fault(i: int, byte: int) -> str:
+            return f"{piece.name}: document {first + i:,} is not UTF-8 from byte {byte:,} on"
 
         if held:
             array = pa.array(held, pa.large_binary())
-            yield from documents_of(array, (), None, first, sample, reading, skipped, where)
+            yield from documents_of(array, (), None, first, sample, reading, skipped, fault)
 
 
 def _columns(table: Any, piece: Piece, reading: Reading) -> tuple[Any, Any]:
@@ -80,13 +80,13 @@ def _from_table(
     text, group = _columns(table, piece, reading)
     for batch in table.to_batches():
 
-        def where(i: int, byte: int | None, first: int = first) -> str:
-            at = "" if byte is None else f" from byte {byte:,} on"
-            return f"{piece.name}: row {first + i & (1 << 40) - 1:,} of column {reading.text!r}{at}"
+        def fault(i: int, byte: int, first: int = first) -> str:
+            row = (first + i) % (1 << 40)
+            return f"{piece.name}: row {row:,} of column {reading.text!r} is not UTF-8 from byte {byte:,} on"
 
         groups = values_of(batch.column(group.names[0]), group.names[1:])[0] if group else None
         column = batch.column(text.names[0])
-        yield from documents_of(column, text.names[1:], groups, first, sample, reading, skipped, where)
+        yield from documents_of(column, text.names[1:], groups, first, sample, reading, skipped, fault)
         first += batch.num_rows
 
 

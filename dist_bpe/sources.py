@@ -5,6 +5,7 @@ Planning reads footers, sizes, schemas and first lines. It fails there, before a
 and lists what will be left out. Shard borders follow from inputs and options alone.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
@@ -264,6 +265,15 @@ class Plan:
     def in_memory(self) -> list[str]:
         """Sources whose documents are an iterable of this process, which no other process can read."""
         return sorted({s.source for s in self.shards if any(p.format == "documents" for p in s.pieces)})
+
+    def warnings(self) -> list[str]:
+        """A sentence for each bad file that is left out, each kind of other files, and what is worth knowing."""
+        texts = [f"left out: {left.reason}" for left in self.left_out if left.bad]
+        reasons = Counter(left.reason for left in self.left_out if not left.bad)
+        for reason, count in sorted(reasons.items()):
+            first = next(left.path for left in self.left_out if left.reason == reason)
+            texts.append(f"{count:,} files are left out ({reason}), the first: {first}")
+        return texts + self.notes
 
     def by_source(self) -> list[SourceReport]:
         """A summary of each source, in the order given."""

@@ -35,12 +35,14 @@ def _not_parquet(file: File, error: BaseException) -> BadFile:
         with file.open(1 << 10) as handle:
             start = bytes(handle.read(256))
     if not start:
-        return BadFile(f"{file.path} is empty: it has no bytes at all.")
+        return BadFile(f"{file.path} cannot be read as Parquet: it is empty.")
     if start.lstrip()[:1] == b"<":
-        return BadFile(f"{file.path} is no Parquet file but looks like a web page; it begins with {start[:40]!r}.")
+        return BadFile(
+            f"{file.path} cannot be read as Parquet: it looks like a web page and begins with {start[:40]!r}."
+        )
     if start.startswith(b"PAR1"):
-        return BadFile(f"{file.path} is a Parquet file that is cut short or damaged: {error}")
-    return BadFile(f"{file.path} is no Parquet file; it begins with {start[:16]!r}.")
+        return BadFile(f"{file.path} cannot be read as Parquet: it is cut short or damaged ({error}).")
+    return BadFile(f"{file.path} cannot be read as Parquet: it is none, and begins with {start[:16]!r}.")
 
 
 class Parquet:
@@ -105,11 +107,10 @@ class Parquet:
             column, names = columns["text"]
             groups = values_of(*columns["group"])[0] if reading.group_by else None
 
-            def where(i: int, byte: int | None, row: int = row) -> str:
-                at = "" if byte is None else f" from byte {byte:,} on"
-                return f"{piece.path}: row {row + i:,} of column {reading.text!r}{at}"
+            def fault(i: int, byte: int, row: int = row) -> str:
+                return f"{piece.path}: row {row + i:,} of column {reading.text!r} is not UTF-8 from byte {byte:,} on"
 
-            yield from documents_of(column, names, groups, row, sample, reading, skipped, where)
+            yield from documents_of(column, names, groups, row, sample, reading, skipped, fault)
 
     @classmethod
     def groups(cls, piece: Piece, reading: Reading) -> set[str]:
@@ -203,12 +204,12 @@ class Arrow:
             for number, batch in enumerate(batches, piece.first):
                 groups = values_of(batch.column(group.names[0]), group.names[1:])[0] if group else None
 
-                def where(i: int, byte: int | None, number: int = number) -> str:
-                    at = "" if byte is None else f" from byte {byte:,} on"
-                    return f"{piece.path}: record batch {number:,}, row {i:,} of column {reading.text!r}{at}"
+                def fault(i: int, byte: int, number: int = number) -> str:
+                    where = f"{piece.path}: record batch {number:,}, row {i:,} of column {reading.text!r}"
+                    return f"{where} is not UTF-8 from byte {byte:,} on"
 
                 column = batch.column(text.names[0])
-                yield from documents_of(column, text.names[1:], groups, number << 32, sample, reading, skipped, where)
+                yield from documents_of(column, text.names[1:], groups, number << 32, sample, reading, skipped, fault)
 
     @classmethod
     def groups(cls, piece: Piece, reading: Reading) -> set[str]:
