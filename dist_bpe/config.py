@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 
 from dist_bpe.counts import DEFAULT_PARTITIONS
 from dist_bpe.errors import UsageError
@@ -33,13 +33,21 @@ class SourceConfig(_Model):
     """One `[[sources]]` table: see `dist_bpe.Source`."""
 
     name: str = Field(min_length=1)
-    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
     text: str = "text"
     group_by: str | None = None
+    format: str | None = None
+    on_bad_file: Literal["error", "skip"] = "error"
+    on_bad_row: Literal["error", "skip", "replace"] = "error"
+    sample_fraction: float = Field(default=1.0, gt=0, le=1)
+    max_bytes: int | None = Field(default=None, ge=1)
+    seed: int = 0
+    #: For the API alone: documents in memory.
+    documents: SkipValidation[Any] = Field(default=None, exclude=True)
 
     def source(self) -> Source:
         """The source it describes."""
-        return Source(self.name, tuple(self.paths), self.text, self.group_by)
+        return Source(**dict(self))
 
 
 Specials = list[Annotated[SpecialToken, BeforeValidator(special_token)]]

@@ -26,6 +26,7 @@ from dist_bpe.counts import (
     merge_part,
     merge_tasks,
 )
+from dist_bpe.documents import Skipped
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
 from dist_bpe.export import DEFAULT_LIBRARIES, export
@@ -33,7 +34,7 @@ from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
-from dist_bpe.sources import Plan, Shard, Source, plan
+from dist_bpe.sources import Plan, Source, plan
 from dist_bpe.storage import publish, to_json
 from dist_bpe.vocabulary import Vocabulary
 
@@ -107,12 +108,7 @@ def count(
         RunConfig,
         {
             "sources": [
-                {
-                    "name": s.name,
-                    "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)),
-                    "text": s.text,
-                    "group_by": s.group_by,
-                }
+                {f.name: getattr(s, f.name) for f in dataclasses.fields(s)} | {"paths": s.list_of_paths()}
                 for s in sources
             ],
             "output": str(output),
@@ -138,9 +134,15 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         )
     with progress.stage("plan", unit="files") as stage:
         planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
-        stage.advance(
-            len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards"
+        rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
+        stage.advance(len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {len(planned.shards)} shards")
+    if planned.in_memory and config.engine.engine != "local":
+        raise UsageError(
+            f"the documents of source {planned.in_memory[0]!r} lie in this process, where no Ray worker can read them. "
+            'Use engine="local", or write them to a file.'
         )
+    for text in planned.warnings():
+        _warn(progress, report, text)
     for text in warnings_for(pattern):
         _warn(progress, report, text)
     fresh = not output.exists()
@@ -148,7 +150,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        table = _count_into(output, staging, planned, pattern, config, progress)
+        table = _count_into(output, staging, planned, pattern, config, progress, report)
     except BaseException:
         shutil.rmtree(output if fresh else staging, ignore_errors=True)
         raise
@@ -172,7 +174,13 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
 
 
 def _count_into(
-    output: Path, staging: Path, planned: Plan, pattern: Pattern, config: RunConfig, progress: Progress
+    output: Path,
+    staging: Path,
+    planned: Plan,
+    pattern: Pattern,
+    config: RunConfig,
+    progress: Progress,
+    report: RunReport,
 ) -> CountTable:
     options = config.count
     texts = tuple(token.text for token in options.special_tokens)
@@ -185,7 +193,7 @@ def _count_into(
         # A worker may have another working folder than the driver: paths go out absolute.
         place = str(staging.resolve())
         tasks = [
-            CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes)
+            CountTask(shard, place, config.count.pattern, texts, options.partitions, options.table_bytes)
             for shard in planned.shards
         ]
         commits = []
@@ -194,11 +202,11 @@ def _count_into(
                 commits.append(commit)
                 stage.worker_peak(commit["peak_bytes"])
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
+        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
+            _warn(progress, report, text)
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(
-                f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked})."
-            )
+            raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
         folder = staging.resolve() / COUNTS
         folder.mkdir()
         merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
@@ -213,10 +221,6 @@ def _count_into(
     shutil.rmtree(output / COUNTS, ignore_errors=True)
     folder.rename(output / COUNTS)
     return CountTable.open(output)
-
-
-def _absolute(shard: Shard) -> Shard:
-    return dataclasses.replace(shard, path=str(Path(shard.path).resolve()))
 
 
 def _warn(progress: Progress, report: RunReport, text: str) -> None:
