@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import regex
 from conftest import Writer, random_document
-from dist_bpe.pretokenize import resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dist_bpe
 from dist_bpe import _core, counts, errors
+from dist_bpe.pretokenize import resolve
 
 
 def table_of(table: dist_bpe.CountTable) -> dict[tuple[bytes, str], int]:
