@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test test-rust lint format bench bench-quick clean
+.PHONY: run test test-rust lint format bench bench-quick bench-micro clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -63,6 +63,11 @@ bench: $(VENV)/.bench
 
 bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/bench.py --quick
+
+# Each stage alone: the native core by criterion, the binding by pytest-benchmark.
+bench-micro: $(VENV)/.bench $(VENV)/.dev
+	cd rust && $(CARGO) bench
+	$(BIN)/python -m pytest benchmarks/test_binding.py
 
 clean:
 	rm -rf $(VENV) rust/target build dist corpus corpus.tmp run dist_bpe/*.so
