@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 
 from dist_bpe.counts import DEFAULT_PARTITIONS
 from dist_bpe.errors import UsageError
@@ -21,7 +21,7 @@ def special_token(value: Any) -> Any:
         return value
     role, equals, text = value.partition("=")
     if equals and role in ROLES:
-        return SpecialToken(text, role)  # type: ignore[arg-type]  # a role by the test above
+        return SpecialToken(text, role)
     return SpecialToken(value, "eos" if value == DEFAULT_SPECIAL else "other")
 
 
@@ -33,13 +33,21 @@ class SourceConfig(_Model):
     """One `[[sources]]` table: see `dist_bpe.Source`."""
 
     name: str = Field(min_length=1)
-    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
     text: str = "text"
     group_by: str | None = None
+    format: str | None = None
+    on_bad_file: Literal["error", "skip"] = "error"
+    on_bad_row: Literal["error", "skip", "replace"] = "error"
+    sample_fraction: float = Field(default=1.0, gt=0, le=1)
+    max_bytes: int | None = Field(default=None, ge=1)
+    seed: int = 0
+    #: For the API alone: documents in memory.
+    documents: SkipValidation[Any] = Field(default=None, exclude=True)
 
     def source(self) -> Source:
         """The source it describes."""
-        return Source(self.name, tuple(self.paths), self.text, self.group_by)
+        return Source(**dict(self))
 
 
 Specials = list[Annotated[SpecialToken, BeforeValidator(special_token)]]
@@ -116,6 +124,7 @@ class RunConfig(_Model):
         output: the run folder.
         name: the vocabulary's name below `vocabularies/`; its size by default.
         overwrite: replace a count table that stands in the folder already.
+        verify: read every exported file again in its own library.
         verify_transformers: also reload the files in `transformers`, whose import takes seconds.
     """
 
@@ -123,6 +132,7 @@ class RunConfig(_Model):
     output: str
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     overwrite: bool = False
+    verify: bool = True
     verify_transformers: bool = False
     count: CountConfig = CountConfig()
     learn: LearnConfig | None = None

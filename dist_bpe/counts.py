@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
+from dist_bpe.documents import Skipped
 from dist_bpe.engine import STOP
-from dist_bpe.errors import CountOverflowError, DataError, FormatError, RunError
+from dist_bpe.errors import CountOverflowError, FormatError, RunError
 from dist_bpe.pretokenize import Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
@@ -54,8 +55,7 @@ class CountTask:
     table_bytes: int
 
     def __str__(self) -> str:
-        last = self.shard.first_row + self.shard.rows - 1
-        return f"shard {self.shard.index} ({self.shard.path}, rows {self.shard.first_row:,} to {last:,})"
+        return str(self.shard)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _RunWriter:
 
 
 def count_shard(task: CountTask) -> dict[str, Any]:
-    """Count one shard into committed runs and return the commit: {shard, sources, totals, runs}.
+    """Count one shard into committed runs and return the commit: {shard, sources, totals, skipped, runs}.
 
     Any number of attempts of one shard may run, one after the other or at once: the commit that was created first
     holds, and every attempt returns that one.
@@ -158,19 +158,17 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         path = Path(task.staging) / f"shard-{task.shard.index:06}-{attempt}-{len(runs)}.arrow"
         runs.append(_RunWriter(path).write(counter.drain(task.partitions)))
 
-    try:
-        for name, texts, _ in task.shard.batches():
-            if STOP.is_set():
-                raise Stopped("stopped")
-            source = number[name]
-            nulls[source] += texts.null_count
-            counter.count(source, texts)
-            if not pattern.native:
-                _count_custom(counter, source, texts, pattern, task.special_tokens)
-            if counter.memory_bytes > task.table_bytes:
-                spill()
-    except _core.InvalidUtf8Error as error:
-        raise _bad_text(task.shard) from error
+    skipped = Skipped()
+    for name, texts, _ in task.shard.batches(skipped):
+        if STOP.is_set():
+            raise Stopped("stopped")
+        source = number[name]
+        nulls[source] += texts.null_count
+        counter.count(source, texts)
+        if not pattern.native:
+            _count_custom(counter, source, texts, pattern, task.special_tokens)
+        if counter.memory_bytes > task.table_bytes:
+            spill()
     if counter.unique_words:
         spill()
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
@@ -178,6 +176,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         "shard": task.shard.index,
         "sources": names,
         "totals": totals,
+        "skipped": skipped.as_dict(),
         "peak_bytes": peak_memory_bytes(),
         "runs": [{"file": run.path.name, "partitions": run.index} for run in runs],
     }
@@ -197,21 +196,6 @@ def _count_custom(
         for piece in _core.cut(text, special_tokens) if special_tokens else (text,):
             words.update(pattern.words(piece))
     counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
-
-
-def _bad_text(shard: Shard) -> DataError:
-    """Find the first text of a shard that is not UTF-8, by reading it again."""
-    import dataclasses
-
-    for _, texts, row in dataclasses.replace(shard, group_by=None).batches():
-        found = _core.first_invalid_utf8(texts)
-        if found is not None:
-            index, byte = found
-            return DataError(
-                f"{shard.path}: row {row + index:,} of column {shard.text!r} is not UTF-8 from byte {byte:,} on. "
-                "Mend or remove that row."
-            )
-    return DataError(f"{shard.path}: a text of column {shard.text!r} is not UTF-8.")
 
 
 def merge_tasks(

@@ -26,14 +26,15 @@ from dist_bpe.counts import (
     merge_part,
     merge_tasks,
 )
+from dist_bpe.documents import Skipped
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import Pattern, find, resolve, warnings_for
+from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
-from dist_bpe.sources import Plan, Shard, Source, plan
+from dist_bpe.sources import Plan, Source, plan
 from dist_bpe.storage import publish, to_json
 from dist_bpe.vocabulary import Vocabulary
 
@@ -107,12 +108,7 @@ def count(
         RunConfig,
         {
             "sources": [
-                {
-                    "name": s.name,
-                    "paths": s.paths if isinstance(s.paths, str) else list(map(str, s.paths)),
-                    "text": s.text,
-                    "group_by": s.group_by,
-                }
+                {f.name: getattr(s, f.name) for f in dataclasses.fields(s)} | {"paths": s.list_of_paths()}
                 for s in sources
             ],
             "output": str(output),
@@ -138,9 +134,15 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         )
     with progress.stage("plan", unit="files") as stage:
         planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
-        stage.advance(
-            len(planned.files), f"{planned.rows:,} rows, {human_bytes(planned.bytes)}, {len(planned.shards)} shards"
+        rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
+        stage.advance(len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {len(planned.shards)} shards")
+    if planned.in_memory and config.engine.engine != "local":
+        raise UsageError(
+            f"the documents of source {planned.in_memory[0]!r} lie in this process, where no Ray worker can read them. "
+            'Use engine="local", or write them to a file.'
         )
+    for text in planned.warnings():
+        _warn(progress, report, text)
     for text in warnings_for(pattern):
         _warn(progress, report, text)
     fresh = not output.exists()
@@ -148,7 +150,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        table = _count_into(output, staging, planned, pattern, config, progress)
+        table = _count_into(output, staging, planned, pattern, config, progress, report)
     except BaseException:
         shutil.rmtree(output if fresh else staging, ignore_errors=True)
         raise
@@ -172,7 +174,13 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
 
 
 def _count_into(
-    output: Path, staging: Path, planned: Plan, pattern: Pattern, config: RunConfig, progress: Progress
+    output: Path,
+    staging: Path,
+    planned: Plan,
+    pattern: Pattern,
+    config: RunConfig,
+    progress: Progress,
+    report: RunReport,
 ) -> CountTable:
     options = config.count
     texts = tuple(token.text for token in options.special_tokens)
@@ -185,7 +193,7 @@ def _count_into(
         # A worker may have another working folder than the driver: paths go out absolute.
         place = str(staging.resolve())
         tasks = [
-            CountTask(_absolute(shard), place, config.count.pattern, texts, options.partitions, options.table_bytes)
+            CountTask(shard, place, config.count.pattern, texts, options.partitions, options.table_bytes)
             for shard in planned.shards
         ]
         commits = []
@@ -194,11 +202,11 @@ def _count_into(
                 commits.append(commit)
                 stage.worker_peak(commit["peak_bytes"])
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
+        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
+            _warn(progress, report, text)
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(
-                f"no text found: all {planned.rows:,} rows are empty or null (files looked at: {looked})."
-            )
+            raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
         folder = staging.resolve() / COUNTS
         folder.mkdir()
         merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
@@ -213,10 +221,6 @@ def _count_into(
     shutil.rmtree(output / COUNTS, ignore_errors=True)
     folder.rename(output / COUNTS)
     return CountTable.open(output)
-
-
-def _absolute(shard: Shard) -> Shard:
-    return dataclasses.replace(shard, path=str(Path(shard.path).resolve()))
 
 
 def _warn(progress: Progress, report: RunReport, text: str) -> None:
@@ -431,6 +435,7 @@ def learn_and_export(
     special_tokens: Sequence[SpecialToken] | None = None,
     name: str | None = None,
     overwrite: bool = False,
+    verify: bool = True,
     verify_transformers: bool = False,
 ) -> RunReport:
     """Learn one more vocabulary from a run folder's table and export it beside the others."""
@@ -441,7 +446,7 @@ def learn_and_export(
         check_special_tokens(special_tokens)
     progress = Progress()
     report = RunReport(str(run), table)
-    options = _ExportOptions(str(run), name, overwrite, verify_transformers)
+    options = _ExportOptions(str(run), name, overwrite, verify, verify_transformers)
     _learn_and_export(table, config, special_tokens, options, progress, report)
     return report
 
@@ -453,6 +458,7 @@ class _ExportOptions:
     output: str
     name: str | None
     overwrite: bool
+    verify: bool
     verify_transformers: bool
 
 
@@ -473,7 +479,7 @@ def _learn_and_export(
         report.verification = export(
             vocabulary,
             folder,
-            libraries=_libraries(options.verify_transformers),
+            libraries=_libraries(options.verify, options.verify_transformers),
             fingerprints=_fingerprints(table, config),
         )
         stage.advance(sum(file.is_file() for file in folder.iterdir()))
@@ -483,7 +489,9 @@ def _learn_and_export(
         temporary.write_bytes(to_json(report.as_json()))
 
 
-def _libraries(transformers: bool) -> tuple[str, ...]:
+def _libraries(verify: bool, transformers: bool) -> tuple[str, ...]:
+    if not verify:
+        return ()
     return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
@@ -497,11 +505,11 @@ def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
 
 
 def export_vocabulary(
-    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, transformers: bool
+    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, verify: bool, transformers: bool
 ) -> list[str]:
     """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(transformers))
+    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(verify, transformers))
     return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]

@@ -1,29 +1,43 @@
-"""Where text lies: a `Source` names files and columns, a `Shard` is a piece of one file, and a shard yields batches.
+"""Where text lies: a `Source` names places and fields, `plan` finds the files and cuts them into shards, a `Shard` is
+read in batches.
 
-Planning reads only footers. It fails there, before any counting, for a file that is no Parquet or has no such column.
+Planning reads footers, sizes, schemas and first lines. It fails there, before any counting, for what cannot be read,
+and lists what will be left out. Shard borders follow from inputs and options alone.
 """
 
-import glob
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from dist_bpe.errors import DataError, SourceError
+from dist_bpe import documents, lines, objects, places, tables
+from dist_bpe.documents import BadFile, Batch, Inspected, OnBadFile, OnBadRow, Piece, Reading, Skipped
+from dist_bpe.errors import DataError, SourceError, UsageError
+from dist_bpe.finding import FORMATS, Found, LeftOut, find, relative_names
+from dist_bpe.places import AccessError, File
 
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
 # A run aims at no more shards than this, so that staging stays a listable number of files.
 AIMED_SHARDS = 4096
-# Documents are handed to the native core in batches of about this size: large enough that the crossing costs nothing,
-# small enough that Ctrl-C works and memory stays flat.
-BATCH_BYTES = 4 << 20
-BATCH_ROWS = 65_536
-#: The source of rows whose group column is null.
-NO_GROUP = "(none)"
+# Opening a file counts as this much text when small files are packed into a shard.
+OPEN_BYTES = 256 << 10
+# A document a file is held whole; above this the plan says so.
+LARGE_DOCUMENT_BYTES = 256 << 20
+
+READERS: dict[str, Any] = {
+    "parquet": tables.Parquet,
+    "arrow": tables.Arrow,
+    "jsonl": lines.JsonLines,
+    "text": lines.Text,
+    "lines": lines.Lines,
+    "documents": objects.Documents,
+    "dataset": objects.Dataset,
+    "stream": objects.Stream,
+}
 
 
 @dataclass(frozen=True)
@@ -33,251 +47,410 @@ class Source:
     Attributes:
         name: the source's name in tables and reports, usually a language. With `group_by` the names come from that
             column, and this one only stands in messages.
-        paths: Parquet files, folders (all `*.parquet` below them) or globs. One string is one path.
-        text: the column that holds the documents.
-        group_by: a column whose value names the source of each row.
+        paths: files, folders, globs or URIs; `@list.txt` names a file with one of these a line, and
+            `hf://datasets/NAME?config=…&split=…` a dataset by name. One string is one path.
+        text: the field that holds the documents; `doc.text` goes into a struct, and each element of a list is a
+            document.
+        group_by: a field whose value names the source of each row.
+        documents: instead of paths, documents in memory: an iterable of str, bytes or None (local engine only), or a
+            dataset of the `datasets` library.
+        format: parquet, arrow, jsonl, text (a document a file) or lines (a document a line); by default the extension
+            tells.
+        on_bad_file: "error", or "skip" files that cannot be read; what was read of one before the damage stays.
+        on_bad_row: "error", "skip", or "replace" bad bytes by U+FFFD. Nulls are counted and never an error.
+        sample_fraction: the share of rows that take part, drawn by a hash of (seed, path relative to the source, row).
+        max_bytes: text bytes to aim at: the share that the planned size allows is drawn the same way.
+        seed: draws another sample.
     """
 
     name: str
-    paths: str | Sequence[str]
+    paths: str | Sequence[str] = ()
     text: str = "text"
     group_by: str | None = None
+    _: KW_ONLY
+    documents: Any = field(default=None, repr=False)
+    format: str | None = None
+    on_bad_file: OnBadFile = "error"
+    on_bad_row: OnBadRow = "error"
+    sample_fraction: float = 1.0
+    max_bytes: int | None = None
+    seed: int = 0
 
-    def files(self) -> list[Path]:
-        """The files of this source, sorted, without repeats.
+    def __post_init__(self) -> None:
+        if isinstance(self.documents, (str, bytes, bytearray)):
+            raise TypeError(
+                f"source {self.name!r}: documents is one {type(self.documents).__name__}, which would be read letter "
+                "by letter. Put it in a list, or name a file with paths=…"
+            )
+        if self.documents is not None and not isinstance(self.documents, Iterable):
+            raise TypeError(f"source {self.name!r}: documents is {type(self.documents).__name__}, not an iterable.")
+        if self.documents is not None and self.paths:
+            raise UsageError(f"source {self.name!r}: give either paths or documents.")
+        for option, value, allowed in (
+            ("format", self.format, (None, *FORMATS)),
+            ("on_bad_file", self.on_bad_file, ("error", "skip")),
+            ("on_bad_row", self.on_bad_row, ("error", "skip", "replace")),
+        ):
+            if value not in allowed:
+                names = ", ".join(name for name in allowed if name)
+                raise UsageError(f"source {self.name!r}: unknown {option} {value!r}; known are: {names}.")
+        if not 0 < self.sample_fraction <= 1:
+            raise UsageError(
+                f"source {self.name!r}: sample_fraction {self.sample_fraction} is not above 0 and up to 1."
+            )
+        if self.max_bytes is not None and self.max_bytes < 1:
+            raise UsageError(f"source {self.name!r}: max_bytes {self.max_bytes} is less than 1.")
 
-        Raises:
-            SourceError: a path matches nothing, or a folder holds no Parquet file.
-        """
-        paths = [self.paths] if isinstance(self.paths, (str, Path)) else list(self.paths)
-        found: set[Path] = set()
-        for text in map(str, paths):
-            path = Path(text)
-            if path.is_dir():
-                # Names that begin with a dot or an underscore are markers and half-written files by convention.
-                files = [
-                    file
-                    for file in path.rglob("*.parquet")
-                    if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-                ]
-                if not files:
-                    raise SourceError(f"source {self.name!r}: the folder {text} holds no *.parquet file.")
-            elif path.exists():
-                files = [path]
-            else:
-                # Path.glob takes no absolute patterns.
-                files = [Path(file) for file in glob.glob(text, recursive=True) if not Path(file).is_dir()]  # noqa: PTH207
-                if not files:
-                    raise SourceError(f"source {self.name!r}: no file matches {text}.")
-            found.update(files)
-        if not found:
-            raise SourceError(f"source {self.name!r} names no path.")
-        return sorted(found)
+    def list_of_paths(self) -> list[str]:
+        """The paths as a list."""
+        return [str(self.paths)] if isinstance(self.paths, (str, Path)) else [str(path) for path in self.paths]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The unit of work and retry: some row groups of one file.
+    """The unit of work and retry: a piece of one file, or a number of small files, of one source.
 
-    `bytes` is the uncompressed size of the text column in these row groups, as the footer gives it.
+    `bytes` is the text in it, as the plan could tell; `rows` may be unknown.
     """
 
     index: int
-    source: str
-    path: str
-    text: str
-    group_by: str | None
-    row_groups: tuple[int, ...]
-    rows: int
-    bytes: int
-    first_row: int
+    reading: Reading
+    pieces: tuple[Piece, ...]
 
-    def batches(self) -> Iterator[tuple[str, pa.Array, int]]:
-        """Yield (source name, texts, row of the first text in the file), in file order.
+    @property
+    def source(self) -> str:
+        """The source's name, which with `group_by` is that of no row."""
+        return self.reading.source
 
-        Texts are an Arrow array of string or binary values, large or not; nulls stay in it. With `group_by` the rows of
-        one batch come as one array a group, and the row number is that of the batch's first row.
+    @property
+    def path(self) -> str:
+        """The first file."""
+        return self.pieces[0].path
+
+    @property
+    def rows(self) -> int | None:
+        """Rows, before sampling."""
+        return _sum_or_none(piece.rows for piece in self.pieces)
+
+    @property
+    def bytes(self) -> int:
+        """Text bytes, before sampling."""
+        return sum(piece.bytes for piece in self.pieces)
+
+    def __str__(self) -> str:
+        if len(self.pieces) > 1:
+            return f"shard {self.index} ({len(self.pieces):,} files from {self.path} on)"
+        piece = self.pieces[0]
+        if piece.rows is None:
+            unit = "bytes" if piece.format in ("jsonl", "lines", "text") else "parts"
+            return f"shard {self.index} ({piece.path}, {unit} {piece.first:,} to {piece.last:,})"
+        return f"shard {self.index} ({piece.path}, rows {piece.first_row:,} to {piece.first_row + piece.rows - 1:,})"
+
+    def batches(self, skipped: Skipped | None = None) -> Iterator[Batch]:
+        """Yield the documents, in the order of the files, as (source name, texts, place of the first text).
+
+        Texts are an Arrow array of binary values, large or not, of about `BATCH_BYTES`, and all UTF-8; nulls stay in
+        it. `skipped` takes note of what the policies leave out.
 
         Raises:
-            DataError: the file cannot be read.
+            DataError: a row or file that cannot be read, by the policies; a file that changed since it was planned.
+            NetworkError: a remote file system that does not answer within the deadline, whatever the policies.
         """
-        columns = [self.text] + ([self.group_by] if self.group_by else [])
-        batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES * self.rows // max(1, self.bytes)))
-        row = self.first_row
-        try:
-            # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group
-            # holds gigabytes; a dataset scanner would take the whole group.
-            with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=1 << 20) as file:
-                for batch in file.iter_batches(
-                    batch_size=batch_rows, row_groups=list(self.row_groups), columns=columns, use_threads=False
-                ):
-                    texts = plain_text(batch.column(self.text))
-                    if self.group_by is None:
-                        yield self.source, texts, row
-                    else:
-                        yield from ((name, part, row) for name, part in _by_group(texts, batch.column(self.group_by)))
-                    row += batch.num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{self.path}: rows from {row:,} on cannot be read: {error}") from error
+        skipped = Skipped() if skipped is None else skipped
+        for piece in self.pieces:
+            try:
+                for batch in READERS[piece.format].read(piece, self.reading, skipped):
+                    if len(batch.texts):
+                        yield batch
+            except AccessError as error:
+                raise DataError(str(error)) from error
+            except (*lines.DAMAGED, SourceError) as error:
+                reason = f"{error}" if isinstance(error, SourceError) else f"{piece.path} is damaged: {error}."
+                if self.reading.on_bad_file == "error":
+                    raise DataError(
+                        f'{reason.rstrip(".")}. To leave such files out, set on_bad_file = "skip".'
+                    ) from error
+                skipped.files[piece.path] = reason
 
     def sources(self) -> list[str]:
-        """The names of the sources in this shard, sorted; with `group_by`, read from that column alone."""
-        if self.group_by is None:
-            return [self.source]
+        """The names of the sources in this shard, sorted; with `group_by`, read from that field alone."""
+        if self.reading.group_by is None:
+            return [self.reading.source]
         names: set[str] = set()
-        try:
-            with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=1 << 20) as file:
-                for batch in file.iter_batches(
-                    batch_size=BATCH_ROWS, row_groups=list(self.row_groups), columns=[self.group_by], use_threads=False
-                ):
-                    names.update(_group_names(batch.column(self.group_by).unique()))
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{self.path}: column {self.group_by!r} cannot be read: {error}") from error
+        for piece in self.pieces:
+            try:
+                reader = READERS[piece.format]
+                if hasattr(reader, "groups"):
+                    names |= reader.groups(piece, self.reading)
+                else:
+                    names |= {batch.source for batch in reader.read(piece, self.reading, Skipped())}
+            except AccessError as error:
+                raise DataError(str(error)) from error
+            except (*lines.DAMAGED, SourceError) as error:
+                if self.reading.on_bad_file == "error":
+                    raise DataError(f"{piece.path}: field {self.reading.group_by!r} cannot be read: {error}") from error
+                names |= self._until_damage(piece)
         return sorted(names)
 
-
-def plain_text(array: pa.Array) -> pa.Array:
-    """Bring dictionary and view arrays to a plain one; the native core reads string and binary, large or not."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
-        array = array.cast(pa.large_binary())
-    return array
-
-
-def _group_names(values: pa.Array) -> list[str]:
-    return [NO_GROUP if value is None else str(value) for value in values.to_pylist()]
+    def _until_damage(self, piece: Piece) -> set[str]:
+        names = set()
+        try:
+            for batch in READERS[piece.format].read(piece, self.reading, Skipped()):
+                names.add(batch.source)
+        except (*lines.DAMAGED, SourceError):
+            pass  # what `batches` will meet again, and note
+        return names
 
 
-def _by_group(texts: pa.Array, groups: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    if not pa.types.is_dictionary(groups.type):
-        groups = groups.dictionary_encode(null_encoding="encode")
-    names = _group_names(groups.dictionary)
-    codes = groups.indices
-    if codes.null_count:
-        codes = codes.fill_null(len(names))
-        names.append(NO_GROUP)
-    if len(names) == 1:
-        yield names[0], texts
-        return
-    import pyarrow.compute as pc
-
-    for code, name in enumerate(names):
-        part = texts.filter(pc.equal(codes, code))
-        if len(part):
-            yield name, part
+def _sum_or_none(values: Iterable[int | None]) -> int | None:
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """What planning found in one file; `bytes` is the text column's uncompressed size."""
+    """What planning found in one file.
+
+    `bytes` is its text: from the footer for Parquet, before compression; from a sample of its start for other formats.
+    `size` and `modified` (nanoseconds since 1970) identify the file, as far as its place tells them.
+    """
 
     source: str
     path: str
-    rows: int
+    format: str
+    rows: int | None
     bytes: int
+    size: int | None = None
+    modified: int | None = None
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What planning found of one source; `fraction` is the share of rows that take part."""
+
+    source: str
+    files: int
+    rows: int | None
+    bytes: int
+    shards: int
+    fraction: float
+    left_out: int
 
 
 @dataclass
 class Plan:
-    """The shards of a run, in a fixed order, and what each file holds."""
+    """The shards of a run, in a fixed order; what each file holds; what is left out; what is worth knowing."""
 
     shards: list[Shard]
     files: list[FileReport] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    fractions: dict[str, float] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
-        """Uncompressed size of all text columns, in bytes."""
+        """Text of all files, in bytes, before sampling."""
         return sum(file.bytes for file in self.files)
 
     @property
-    def rows(self) -> int:
-        """Rows of all files."""
-        return sum(file.rows for file in self.files)
+    def rows(self) -> int | None:
+        """Rows of all files, before sampling; None where one file does not tell."""
+        return _sum_or_none(file.rows for file in self.files)
+
+    @property
+    def in_memory(self) -> list[str]:
+        """Sources whose documents are an iterable of this process, which no other process can read."""
+        return sorted({s.source for s in self.shards if any(p.format == "documents" for p in s.pieces)})
+
+    def warnings(self) -> list[str]:
+        """A sentence for each bad file that is left out, each kind of other files, and what is worth knowing."""
+        texts = [f"left out: {left.reason}" for left in self.left_out if left.bad]
+        reasons = Counter(left.reason for left in self.left_out if not left.bad)
+        for reason, count in sorted(reasons.items()):
+            first = next(left.path for left in self.left_out if left.reason == reason)
+            texts.append(f"{count:,} files are left out ({reason}), the first: {first}")
+        return texts + self.notes
+
+    def by_source(self) -> list[SourceReport]:
+        """A summary of each source, in the order given."""
+        reports = []
+        for name, fraction in self.fractions.items():
+            files = [file for file in self.files if file.source == name]
+            reports.append(
+                SourceReport(
+                    name,
+                    len(files),
+                    _sum_or_none(file.rows for file in files),
+                    sum(file.bytes for file in files),
+                    sum(shard.source == name for shard in self.shards),
+                    fraction,
+                    sum(left.source == name for left in self.left_out),
+                )
+            )
+        return reports
 
 
-def _is_text(kind: Any) -> bool:
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    tests = ("is_string", "is_large_string", "is_binary", "is_large_binary", "is_string_view", "is_binary_view")
-    return any(getattr(pa.types, test)(value) for test in tests)
+@dataclass
+class _Unit:
+    """A file or object of a source, and what was found in it."""
 
-
-def _check_columns(source: Source, path: Path, schema: Any) -> None:
-    for column, what in ((source.text, "text column"), (source.group_by, "group column")):
-        if column is None:
-            continue
-        if column not in schema.names:
-            known = ", ".join(schema.names)
-            raise SourceError(f"{path} has no {what} {column!r}; its columns are: {known}.")
-    kind = schema.field(source.text).type
-    if not _is_text(kind):
-        raise SourceError(f"{path}: the text column {source.text!r} holds {kind}, not text. Name another column.")
+    name: str
+    format: str
+    file: File | None
+    documents: Any
+    inspected: Inspected
 
 
 def plan(sources: Sequence[Source], shard_bytes: int | None = None) -> Plan:
-    """Read all footers, check columns, and cut every file by row groups into shards of about equal size.
+    """Find all files, read footers, schemas and first lines, and cut the text into shards of about equal size.
 
-    Shard borders follow from the files and `shard_bytes` alone. A row group is never cut, since its middle can only be
-    reached by decoding from its start.
+    A Parquet row group is never cut, since its middle can only be reached by decoding from its start; lines that are
+    not compressed are cut anywhere. Small files are packed together.
 
     Args:
         sources: what to read. Names must differ, except that a `group_by` source takes its names from its rows.
         shard_bytes: text bytes a shard aims at; by default the whole divided by 4,096, within 64 MiB .. 1 GiB.
 
     Raises:
-        SourceError: nothing found, a file that is no Parquet, a column that is missing or holds no text.
+        SourceError: nothing found, a file that is damaged or has no such field, and the policy is `error`.
+        NetworkError: a place that does not answer within the deadline.
     """
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
             raise SourceError(f"two sources are named {name!r}; give each its own name, or put their paths together.")
-    found: list[tuple[Source, Path, Any, int]] = []
-    reports = []
-    for source in sources:
-        for path in source.files():
-            try:
-                with pq.ParquetFile(path) as file:
-                    metadata, schema = file.metadata, file.schema_arrow
-            except (OSError, pa.ArrowException) as error:
-                raise SourceError(f"{path} cannot be read as Parquet: {error}") from error
-            _check_columns(source, path, schema)
-            column = [metadata.schema.column(i).path for i in range(len(metadata.schema))].index(source.text)
-            found.append((source, path, metadata, column))
-            sizes = (
-                metadata.row_group(i).column(column).total_uncompressed_size for i in range(metadata.num_row_groups)
-            )
-            reports.append(FileReport(source.name, str(path), metadata.num_rows, sum(sizes)))
-    if not any(report.rows for report in reports):
-        looked = ", ".join(report.path for report in reports[:5]) + (", …" if len(reports) > 5 else "")
-        raise SourceError(f"no text found: the files hold no rows ({looked}).")
-    total = sum(report.bytes for report in reports)
+    result = Plan([])
+    inspected = [(source, list(_inspect(source, result))) for source in sources]
+    for source, units in inspected:
+        for unit in units:
+            rows = _sum_or_none(rows for rows, _ in unit.inspected.units)
+            size = sum(size for _, size in unit.inspected.units)
+            file = unit.file or File(unit.name, None, None)
+            result.files.append(FileReport(source.name, file.path, unit.format, rows, size, file.size, file.modified))
+            if unit.format == "text" and size > LARGE_DOCUMENT_BYTES:
+                result.notes.append(
+                    f"{file.path} is one document of about {size:,} bytes and is held whole in memory; with format = "
+                    '"lines" each of its lines is one.'
+                )
+    if not any(report.rows is None or report.rows for report in result.files):
+        looked = [file.path for file in result.files] + [left.path for left in result.left_out]
+        raise SourceError(
+            f"no text found: the files hold no rows ({', '.join(looked[:5])}{', …' if len(looked) > 5 else ''})."
+        )
+    total = result.bytes
     size = shard_bytes or min(max(total // AIMED_SHARDS, MIN_SHARD_BYTES), MAX_SHARD_BYTES)
-    shards: list[Shard] = []
-    for source, path, metadata, column in found:
-        shards += _cut(len(shards), source, path, metadata, column, size)
-    return Plan(shards, reports)
+    for source, units in inspected:
+        reading = _reading(source, sum(size for unit in units for _, size in unit.inspected.units))
+        result.fractions[source.name] = reading.threshold / documents.WHOLE
+        for pieces in _pack((piece for unit in units for piece in _cut(unit, size)), size):
+            result.shards.append(Shard(len(result.shards), reading, pieces))
+    return result
 
 
-def _cut(index: int, source: Source, path: Path, metadata: Any, column: int, size: int) -> list[Shard]:
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    sizes = [group.column(column).total_uncompressed_size for group in groups]
-    # Even pieces instead of full ones and a crumb: as many as the file needs, each up to its share of the total.
-    pieces = max(1, round(sum(sizes) / size))
-    shards: list[Shard] = []
-    chosen: list[int] = []
-    row = first_row = done = 0
-    for i, group in enumerate(groups):
-        chosen.append(i)
-        row += group.num_rows
-        done += sizes[i]
-        if done * pieces >= sum(sizes) * (len(shards) + 1) or i == len(groups) - 1:
-            if row > first_row:
-                text_bytes = sum(sizes[j] for j in chosen)
-                shards.append(
-                    Shard(
-                        index + len(shards), source.name, str(path), source.text, source.group_by,
-                        tuple(chosen), row - first_row, text_bytes, first_row,
-                    )
-                )  # fmt: skip
-            chosen, first_row = [], row
-    return shards
+def _reading(source: Source, size: int) -> Reading:
+    fraction = Fraction(source.sample_fraction)
+    if source.max_bytes is not None and size:
+        fraction = min(fraction, Fraction(source.max_bytes, size))
+    return Reading(
+        source.name,
+        source.text,
+        source.group_by,
+        source.on_bad_file,
+        source.on_bad_row,
+        source.seed,
+        min(documents.WHOLE, int(fraction * documents.WHOLE)),
+    )
+
+
+def _find(source: Source) -> Found:
+    data = source.documents
+    if data is None:
+        return find(source.name, source.list_of_paths(), source.format)
+    kind = "documents"
+    if type(data).__module__.startswith("datasets."):
+        if isinstance(data, dict):
+            raise SourceError(f'source {source.name!r}: documents holds several splits; name one, as in data["train"].')
+        kind = "stream" if type(data).__name__ == "IterableDataset" else "dataset"
+    return Found(source.name, None, objects=[(kind, f"source {source.name!r}", data)])
+
+
+def _inspect(source: Source, result: Plan) -> Iterator[_Unit]:
+    """Look into every file of a source, many at once, in the order of their paths."""
+    found = _find(source)
+    result.left_out += found.left_out
+    reading = _reading(source, 0)
+    files = [found.files[path] for path in sorted(found.files)]
+
+    def look(entry: tuple[File, str]) -> Inspected | SourceError:
+        file, format = entry
+        try:
+            inspected: Inspected = READERS[format].inspect(file, reading)
+        except AccessError:
+            raise
+        except SourceError as error:
+            return error
+        except lines.DAMAGED as error:
+            return BadFile(f"{file.path} is damaged: {error}")
+        return inspected
+
+    names = relative_names([file.path for file, _ in files])
+    for (file, format), name, outcome in zip(files, names, places.in_threads(look, files), strict=True):
+        if isinstance(outcome, SourceError):
+            if source.on_bad_file == "error":
+                raise outcome
+            result.left_out.append(LeftOut(source.name, file.path, str(outcome), bad=True))
+        elif not outcome.units:
+            result.left_out.append(LeftOut(source.name, file.path, "empty: no rows"))
+        else:
+            yield _Unit(name, format, file, None, outcome)
+    for format, name, documents_ in found.objects:
+        yield _Unit(name, format, None, documents_, READERS[format].inspect(documents_, reading))
+
+
+def _cut(unit: _Unit, size: int) -> Iterator[Piece]:
+    """The pieces of one file: even ones instead of full ones and a crumb, as many as it needs."""
+    units = unit.inspected.units
+    total = sum(bytes for _, bytes in units)
+    count = max(1, round(total / size))
+
+    def piece(first: int, last: int, first_row: int, rows: int | None, size: int) -> Piece:
+        return Piece(unit.format, unit.file, unit.name, first, last, first_row, rows, size, unit.documents)
+
+    if unit.inspected.lines and unit.file and unit.file.size is not None:
+        borders = [unit.file.size * i // count for i in range(count + 1)]
+        for first, last in pairwise(borders):
+            yield piece(first, last, 0, None, total * (last - first) // unit.file.size)
+        return
+    if not total and units[0][0] is None:
+        # Nothing is known but that a shard can begin here: each is its own.
+        yield from (piece(i, i + 1, 0, None, 0) for i in range(len(units)))
+        return
+    first = row = first_row = done = before = made = 0
+    known = True
+    for i, (rows, bytes) in enumerate(units):
+        known = known and rows is not None
+        row += rows or 0
+        done += bytes
+        if (done * count >= total * (made + 1) and total) or i == len(units) - 1:
+            if not known or row > first_row:
+                yield piece(first, i + 1, first_row, row - first_row if known else None, done - before)
+                made += 1
+            first, first_row, before = i + 1, row, done
+
+
+def _pack(pieces: Iterable[Piece], size: int) -> Iterator[tuple[Piece, ...]]:
+    held: list[Piece] = []
+    weight = 0
+    for piece in pieces:
+        more = max(piece.bytes, OPEN_BYTES)
+        if held and weight + more > size:
+            yield tuple(held)
+            held, weight = [], 0
+        held.append(piece)
+        weight += more
+    if held:
+        yield tuple(held)

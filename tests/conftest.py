@@ -94,8 +94,9 @@ def ray_quiet() -> None:
 
 @pytest.fixture
 def documents() -> list[str]:
-    """Three hundred small documents in several scripts with plenty of repeated words."""
+    """Three hundred small documents in several scripts with repeated words, enough for 700 tokens and more."""
     rng = random.Random(7)
     words = "the of and straße können été où где привет мир こんにちは 世界 नमस्ते दुनिया สวัสดี 🙂 don't I'll 42".split()
     words += ["1234567", "x_y", "=", "(", ")", "\n", "\n\n", "\t"]
+    words += ["".join(rng.choice("abcdeéßжщ日本") for _ in range(rng.randint(2, 9))) for _ in range(150)]
     return [" ".join(rng.choice(words) for _ in range(rng.randint(1, 80))) for _ in range(300)]

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import regex
 from conftest import Writer, random_document
-from dist_bpe.pretokenize import resolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 import dist_bpe
 from dist_bpe import _core, counts, errors
+from dist_bpe.pretokenize import resolve
 
 
 def table_of(table: dist_bpe.CountTable) -> dict[tuple[bytes, str], int]:
@@ -98,7 +98,7 @@ def test_small_tables_spill_many_runs_and_change_nothing(
     write("a.parquet", texts, row_group_size=1)
     source = dist_bpe.Source("a", str(tmp_path / "a.parquet"))
     whole = quiet(source, output=tmp_path / "whole")
-    monkeypatch.setattr("dist_bpe.sources.BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr("dist_bpe.tables.BATCH_BYTES", 1 << 16)
     monkeypatch.setattr(counts, "FAN_IN", 3)  # merging in levels
     spilled = quiet(source, output=tmp_path / "spilled", table_bytes=1 << 20, shard_bytes=100_000)
     assert hashes(whole.folder) == hashes(spilled.folder)

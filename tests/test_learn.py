@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 import regex
 from conftest import Writer, installed_code, installed_languages
-from dist_bpe.pretokenize import resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dist_bpe
 from dist_bpe import _core, errors, reference
 from dist_bpe.merges import batches_of_mapping, learn_merges
+from dist_bpe.pretokenize import resolve
 
 EXAMPLES = json.loads((Path(__file__).parent / "worked_examples.json").read_text())
 
@@ -257,3 +257,29 @@ def test_a_vocabulary_that_stays_short_says_why(capsys: pytest.CaptureFixture[st
     vocabulary = dist_bpe.learn({"abc": 2}, vocab_size=1000, progress="silent")
     assert len(vocabulary) == 258
     assert "ran out of pairs with a count of 2 or more at merge 2" in capsys.readouterr().err
+
+
+HOSTILE = {
+    "5 MB of one letter": "a" * 5_000_000,
+    "1 MB of random ACGT": "".join(random.Random(8).choices("ACGT", k=1_000_000)),
+    "two million spaces": " " * 2_000_000 + "x",
+    "a million carets": "^" * 1_000_000,
+    "a million newlines between spaces": " \n" * 500_000,
+    "a million digits": "7" * 1_000_000,
+    "a million apostrophes": "'" * 1_000_000,
+}
+
+
+@pytest.mark.timeout(60)  # each takes well under a second; what is quadratic takes hours
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("pattern", [*_core.PATTERNS, r"\S+|\s+"])
+def test_one_hostile_word_is_no_trouble(kind: str, pattern: str, write: Writer, tmp_path: Path) -> None:
+    text = HOSTILE[kind]
+    path = write("a.parquet", [text, text])
+    table = dist_bpe.count(
+        dist_bpe.Source("a", str(path)), output=tmp_path / "run", engine="local", pattern=pattern, progress="silent"
+    )
+    vocabulary = dist_bpe.learn(table, vocab_size=320, progress="silent")
+    ids = vocabulary.encode(text)
+    assert vocabulary.decode(ids) == text
+    assert len(ids) < len(text) / 2

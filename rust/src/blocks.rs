@@ -18,7 +18,7 @@ use crate::scalar::{Reader, contraction, is_line_end, word_classes, word_end};
 use crate::scan::{Batcher, Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
 use crate::simd::{Classifier, Job};
 
-/// One document to scan.
+/// One document to scan, not an empty one.
 pub(crate) struct BlockScan<'a, 'b, R> {
     pub text: &'a str,
     pub batcher: &'b mut Batcher<'a>,
@@ -30,21 +30,25 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
     fn run<C: Classifier>(self) {
         let mut blocks = Blocks::<R>::new(self.text.as_bytes());
         let mut finder = Finder::<R>::new(self.text.as_bytes());
-        let mut block = blocks.read::<C>(0);
+        let mut block = Block::default();
         let mut position = 0;
-        while position < self.text.len() {
-            let next = blocks.read::<C>(position + 64);
-            let mut starts = finder.starts(position, &block, &next);
-            if position == 0 {
-                starts &= !1; // the first start ends no word
+        // Classified one ahead, in one place: the code of a classifier is long.
+        loop {
+            let next = blocks.read::<C>(position);
+            if position > 0 {
+                let mut starts = finder.starts(position - 64, &block, &next);
+                if position == 64 {
+                    starts &= !1; // the first start ends no word
+                }
+                self.batcher.push_mask(position - 64, starts);
+                if position >= self.text.len() {
+                    break;
+                }
             }
-            self.batcher.push_mask(position, starts);
             position += 64;
             block = next;
         }
-        if !self.text.is_empty() {
-            self.batcher.push(self.text.len());
-        }
+        self.batcher.push(self.text.len());
     }
 }
 
@@ -97,17 +101,14 @@ impl<'a, R: Rules> Blocks<'a, R> {
     #[inline(always)]
     fn read<C: Classifier>(&mut self, position: usize) -> Block {
         let Some(rest) = self.reader.text.get(position..) else { return Block::default() };
-        if let Some(bytes) = rest.first_chunk() {
-            self.read_bytes::<C>(position, bytes, !0)
-        } else {
-            let mut bytes = [0; 64];
-            bytes[..rest.len()].copy_from_slice(rest);
-            self.read_bytes::<C>(position, &bytes, ones_below(rest.len()))
-        }
-    }
-
-    #[inline(always)]
-    fn read_bytes<C: Classifier>(&mut self, position: usize, bytes: &[u8; 64], in_text: u64) -> Block {
+        let mut padded = [0; 64];
+        let (bytes, in_text) = match rest.first_chunk() {
+            Some(bytes) => (bytes, !0),
+            None => {
+                padded[..rest.len()].copy_from_slice(rest);
+                (&padded, ones_below(rest.len()))
+            }
+        };
         let ascii = C::classify(bytes);
         let mut block = Block {
             letter: ascii.letter,
@@ -133,39 +134,57 @@ impl<'a, R: Rules> Blocks<'a, R> {
         block
     }
 
-    /// Put the characters that are not ASCII into their masks.
+    /// Put the characters that are not ASCII into their masks. This is where text in other scripts spends its time: one
+    /// load for the bytes of a character, one for its class. Letters and marks alternate in many scripts, so these are
+    /// told apart without a branch; numbers and whitespace are rare.
     #[inline(always)]
     fn add_wide(&mut self, position: usize, block: &mut Block) {
+        let (mut no_letter, mut number, mut space) = (0, 0, 0);
         let mut add = |class: ClassSet, bytes: u64| {
-            let select = |classes: ClassSet| if class & classes != 0 { bytes } else { 0 };
-            block.letter |= select(LETTER);
-            block.number |= select(NUMBER);
-            block.space |= select(SPACE);
+            let select = |chosen: bool| if chosen { bytes } else { 0 };
+            no_letter |= select(class & LETTER == 0);
+            if class & (NUMBER | SPACE) != 0 {
+                number |= select(class & NUMBER != 0);
+                space |= select(class & SPACE != 0);
+            }
             if R::LETTERS == Letters::Cased {
-                block.upper |= select(UPPER);
-                block.caseless |= select(CASELESS);
-                block.mark |= select(MARK);
+                block.upper |= select(class & UPPER != 0);
+                block.caseless |= select(class & CASELESS != 0);
+                block.mark |= select(class & MARK != 0);
             }
         };
+        let mut class = self.straddling;
         // The continuation bytes at the very beginning belong to the character before: adding 1 carries through them.
-        add(self.straddling, block.continuation & !block.continuation.wrapping_add(1));
+        add(class, block.continuation & !block.continuation.wrapping_add(1));
         let mut leads = block.wide & !block.continuation;
         while leads != 0 {
             let index = leads.trailing_zeros();
-            let (class, length) = self.reader.at(position + index as usize);
+            let length;
+            (class, length) = self.reader.at_wide(position + index as usize);
             add(class, ones_below(length) << index);
-            self.straddling = class;
             leads &= leads - 1;
         }
+        self.straddling = class;
+        block.letter |= block.wide & !no_letter;
+        block.number |= number;
+        block.space |= space;
     }
 }
 
 /// Finds the word starts of one block after another.
+///
+/// What every block needs is kept apart from what is rare: only the latter is lent to functions of its own, so that the
+/// compiler may keep the former in registers.
 struct Finder<'a, R> {
-    reader: Reader<'a>,
     previous: Previous,
     /// How many numbers the group at the end of the block before holds, when it ended within numbers; else 0.
     group: u32,
+    rare: Rare<'a, R>,
+}
+
+/// Finds the starts that masks of one block cannot tell, by reading on.
+struct Rare<'a, R> {
+    reader: Reader<'a>,
     held: Held,
     /// Where the last contraction ended that is part of a word; such a word takes no second one.
     contraction_end: usize,
@@ -173,7 +192,7 @@ struct Finder<'a, R> {
 }
 
 /// Masks of the block before, of which the highest bits matter: they stand before the lowest of this one.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Previous {
     word: u64,
     number: u64,
@@ -203,21 +222,16 @@ struct Held {
 impl<'a, R: Rules> Finder<'a, R> {
     #[inline(always)]
     fn new(text: &'a [u8]) -> Self {
-        Finder {
-            reader: Reader { text, classes: class_map() },
-            previous: Previous::default(),
-            group: 0,
-            held: Held::default(),
-            contraction_end: 0,
-            rules: PhantomData,
-        }
+        let reader = Reader { text, classes: class_map() };
+        let rare = Rare { reader, held: Held::default(), contraction_end: 0, rules: PhantomData };
+        Finder { previous: Previous::default(), group: 0, rare }
     }
 
     /// The starts of words in the block at `position`, a multiple of 64.
     #[inline(always)]
     fn starts(&mut self, position: usize, block: &Block, next: &Block) -> u64 {
-        let previous = &self.previous;
-        let Others { other, attached, mark } = others::<R>(block, previous);
+        let previous = self.previous;
+        let Others { other, attached, mark } = others::<R>(block, &previous);
         let word = block.letter | (block.mark & !mark);
         // Whitespace that does not belong to others before it; and what of it is no line end.
         let loose = block.space & !attached;
@@ -251,7 +265,9 @@ impl<'a, R: Rules> Finder<'a, R> {
         if R::LINE_ENDS != LineEnds::Plain {
             let candidates = indent & before(loose & block.line_end, previous.loose & !previous.indent);
             if candidates != 0 {
-                starts |= self.last_indents(position, block, loose, indent, candidates);
+                // A word of indentation needs something solid behind it; at the end of the text, only in some patterns.
+                let wrong = if R::WHOLE_TAIL { !block.solid() } else { loose };
+                starts |= self.rare.last_indents(position, wrong, indent, candidates);
             }
         }
         let either_case = block.caseless | (block.mark & !mark);
@@ -261,13 +277,13 @@ impl<'a, R: Rules> Finder<'a, R> {
             (capitals, ends_with_lower) = self.capitals(position, block, word, either_case);
             starts |= capitals;
         }
-        if position < self.held.until {
-            self.held.replace(position, &mut starts);
+        if position < self.rare.held.until {
+            self.rare.held.replace(position, &mut starts);
         }
         let before_quotes = if R::CONTRACTIONS == Contractions::Suffix { after_word } else { others };
         let quotes = block.apostrophe & before_quotes & after(block.letter, next.letter, 1);
         if quotes != 0 {
-            self.contractions(position, quotes, &mut starts);
+            starts = self.rare.contractions(position, quotes, starts);
         }
 
         self.group = group;
@@ -303,11 +319,13 @@ impl<'a, R: Rules> Finder<'a, R> {
         let mut starts = block.upper & after_lower;
         let undecided = block.upper & before(either_case, self.previous.either_case) & !after_lower;
         if undecided != 0 {
-            starts |= self.last_capitals(position, block.upper, word, undecided);
+            starts |= self.rare.last_capitals(position, block.upper, word, undecided);
         }
         (starts, lower >> 63 | u64::from(reaches_on))
     }
+}
 
+impl<R: Rules> Rare<'_, R> {
     /// Which of the capitals, the first of their runs, stand in runs that end their words.
     #[inline(never)]
     fn last_capitals(&self, position: usize, upper: u64, word: u64, mut undecided: u64) -> u64 {
@@ -331,7 +349,7 @@ impl<'a, R: Rules> Finder<'a, R> {
     /// if it does not end the text. Candidates are the first characters after each line end; the right one is that
     /// from which the indentation runs on to something solid, not to a further line end.
     #[inline(never)]
-    fn last_indents(&self, position: usize, block: &Block, loose: u64, indent: u64, candidates: u64) -> u64 {
+    fn last_indents(&self, position: usize, wrong: u64, indent: u64, candidates: u64) -> u64 {
         let mut right = candidates;
         let (sum, reaches_on) = indent.overflowing_add(candidates);
         if reaches_on {
@@ -340,9 +358,7 @@ impl<'a, R: Rules> Finder<'a, R> {
                 right &= !(1 << last);
             }
         }
-        let ends = sum & !indent;
-        // Behind the end of the text there is nothing solid.
-        let mut wrong = ends & if R::WHOLE_TAIL { !block.solid() } else { loose };
+        let mut wrong = wrong & sum & !indent;
         while wrong != 0 {
             let before_it = right & (wrong & wrong.wrapping_neg()).wrapping_sub(1);
             right &= !(1 << (63 - before_it.leading_zeros()));
@@ -370,7 +386,7 @@ impl<'a, R: Rules> Finder<'a, R> {
 
     /// Look at each apostrophe that may begin a contraction, and put the starts right if it does.
     #[inline(never)]
-    fn contractions(&mut self, position: usize, mut quotes: u64, starts: &mut u64) {
+    fn contractions(&mut self, position: usize, mut quotes: u64, mut starts: u64) -> u64 {
         while quotes != 0 {
             let quote = position + quotes.trailing_zeros() as usize;
             quotes &= quotes - 1;
@@ -379,9 +395,10 @@ impl<'a, R: Rules> Finder<'a, R> {
             }
             if let Some(length) = contraction::<R>(&self.reader.text[quote..]) {
                 self.hold(quote, quote + length);
-                self.held.replace(position, starts);
+                self.held.replace(position, &mut starts);
             }
         }
+        starts
     }
 
     /// Set down the starts in and behind the contraction from `quote` to `end`, where the masks know nothing of it.
@@ -444,7 +461,7 @@ fn others<R: Rules>(block: &Block, previous: &Previous) -> Others {
             let attached = flood(block.line_end, block.line_end & after_other);
             Others { other: block.other, attached, mark: 0 }
         }
-        LineEnds::CutWithSlashes if block.mark & after_other != 0 => others_with_marks(block, previous),
+        LineEnds::CutWithSlashes if block.mark & after_other != 0 => others_with_marks(*block, *previous),
         LineEnds::CutWithSlashes => {
             let first = (block.line_end & after_other) | (block.slash & previous.attached >> 63);
             let attached = flood(block.line_end | block.slash, first);
@@ -456,7 +473,7 @@ fn others<R: Rules>(block: &Block, previous: &Previous) -> Others {
 /// The same where marks stand behind others, one by one. A mark makes a word of letters if the other before it is just
 /// one, which then is the prefix of that word; otherwise it is one more of the others.
 #[inline(never)]
-fn others_with_marks(block: &Block, previous: &Previous) -> Others {
+fn others_with_marks(block: Block, previous: Previous) -> Others {
     /// What the characters so far have come to.
     #[derive(Clone, Copy, PartialEq)]
     enum Run {
@@ -528,7 +545,7 @@ fn last_spaces(block: &Block, next: &Block) -> u64 {
 fn number_groups(block: &Block, runs: u64, group: u32) -> (u64, u32) {
     let number = block.number;
     if number & block.wide != 0 {
-        return wide_number_groups(block, runs, group);
+        return wide_number_groups(number, block.continuation, runs, group);
     }
     let mut starts = runs;
     if group > 0 {
@@ -552,9 +569,9 @@ fn number_groups(block: &Block, runs: u64, group: u32) -> (u64, u32) {
 
 /// The same where numbers take several bytes: one by one.
 #[inline(never)]
-fn wide_number_groups(block: &Block, runs: u64, mut group: u32) -> (u64, u32) {
+fn wide_number_groups(number: u64, continuation: u64, runs: u64, mut group: u32) -> (u64, u32) {
     let mut starts = 0;
-    let mut numbers = block.number & !block.continuation;
+    let mut numbers = number & !continuation;
     while numbers != 0 {
         let bit = numbers & numbers.wrapping_neg();
         if runs & bit != 0 || group == 0 || group == 3 {
@@ -564,7 +581,7 @@ fn wide_number_groups(block: &Block, runs: u64, mut group: u32) -> (u64, u32) {
         group += 1;
         numbers &= numbers - 1;
     }
-    (starts, if block.number >> 63 != 0 { group } else { 0 })
+    (starts, if number >> 63 != 0 { group } else { 0 })
 }
 
 /// Bit `i` is what `mask` says of the byte before byte `i`.

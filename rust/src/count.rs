@@ -223,27 +223,17 @@ impl Counter {
     /// Moves all counts out, sorted by (partition, word, source). The counter holds no table memory afterwards and
     /// counts on from zero; the run frees what it holds when it is dropped.
     ///
-    /// One source is sorted where it lies, without further memory; several are gathered first, which takes up to
-    /// 32 bytes a unique word above [`Counter::memory_bytes`] while it lasts. Reading a run takes a batch at a time.
+    /// While it lasts, this takes 32 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
+    /// than the tables have; what stays is these 32 bytes and the words of more than 15 bytes. Reading a run takes one
+    /// batch at a time.
     ///
     /// # Panics
     /// If `partitions` is 0.
     pub fn drain(&mut self, partitions: u32) -> SortedRun {
         assert!(partitions > 0, "at least one partition");
-        let mut rest = self.unique_words();
-        let mut entries = Vec::new();
-        let mut arenas = Vec::with_capacity(self.tables.len());
-        for (source, table) in self.tables.iter_mut().enumerate() {
-            rest -= table.len();
-            let (mut more, arena) = table.take(source as u32, partitions);
-            if entries.is_empty() {
-                entries = more;
-                entries.reserve_exact(rest);
-            } else {
-                entries.append(&mut more);
-            }
-            arenas.push(arena);
-        }
+        let mut entries = Vec::with_capacity(self.unique_words());
+        let tables = self.tables.iter_mut().enumerate();
+        let arenas = tables.map(|(source, table)| table.take(source as u32, partitions, &mut entries)).collect();
         SortedRun::new(entries, arenas)
     }
 }

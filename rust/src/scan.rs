@@ -257,6 +257,9 @@ impl Scanner {
     /// # Panics
     /// When a single word is longer than `u32::MAX` bytes.
     pub fn scan(&mut self, text: &str, mut sink: impl FnMut(&[u8], &[u32])) {
+        if text.is_empty() {
+            return;
+        }
         // The sink is called seldom, so it goes behind a pointer, and the scanners are not compiled again for each.
         match self.pattern {
             Pattern::Gpt2 => self.scan_by::<Gpt2>(text, &mut sink),

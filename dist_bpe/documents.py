@@ -1,0 +1,431 @@
+"""What readers give and take: pieces of files, batches of documents, the sample, and what was left out."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dist_bpe import _core
+from dist_bpe.errors import DataError, SourceError
+from dist_bpe.places import File
+
+# Documents are handed to the native core in batches of about this size: large enough that the crossing costs nothing,
+# small enough that Ctrl-C works and memory stays flat.
+BATCH_BYTES = 4 << 20
+BATCH_ROWS = 65_536
+#: The source of rows whose group column is null.
+NO_GROUP = "(none)"
+# Places of left-out rows that are kept as examples, a shard.
+EXAMPLES = 5
+WHOLE = 1 << 64
+
+OnBadFile = Literal["error", "skip"]
+OnBadRow = Literal["error", "skip", "replace"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of one source become documents.
+
+    Attributes:
+        source: name of the source; with `group_by` it only stands in messages.
+        text, group_by: fields; a dot goes into a struct, and a list makes each element a document.
+        on_bad_file, on_bad_row: what happens to a file that cannot be read, and to a row that is no text.
+        seed, threshold: a row takes part if its hash, below 2^64, is below the threshold.
+    """
+
+    source: str
+    text: str = "text"
+    group_by: str | None = None
+    on_bad_file: OnBadFile = "error"
+    on_bad_row: OnBadRow = "error"
+    seed: int = 0
+    threshold: int = WHOLE
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of one file, or of documents in memory.
+
+    Attributes:
+        format: a name of `FORMATS`.
+        file: the file, if it is one.
+        name: its path relative to the source, with `/`: what the sample is drawn by.
+        first, last: row groups, record batches, bytes or rows from `first` up to, not including, `last`.
+        first_row, rows: place and number of the rows, where known.
+        bytes: text in it, as the plan could tell.
+        documents: rows in memory.
+    """
+
+    format: str
+    file: File | None
+    name: str
+    first: int
+    last: int
+    first_row: int = 0
+    rows: int | None = None
+    bytes: int = 0
+    documents: Any = field(default=None, repr=False)
+
+    @property
+    def path(self) -> str:
+        """How people see the file."""
+        return self.file.path if self.file else self.name
+
+    def require_file(self) -> File:
+        """The file of a piece that has one."""
+        if self.file is None:
+            raise TypeError(f"{self.name} is no file.")
+        return self.file
+
+
+@dataclass
+class Skipped:
+    """What reading left out.
+
+    Attributes:
+        rows: rows that are no documents, by reason, and rows that were replaced.
+        files: files that could not be read to their end, with the reason.
+        notes: what is odd about a file but was read as it is.
+        examples: places of the first left-out rows.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    files: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    def row(self, reason: str, where: str) -> None:
+        """Count one row."""
+        self.rows[reason] += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(where)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"rows": dict(self.rows), "files": self.files, "notes": self.notes, "examples": self.examples}
+
+    @classmethod
+    def total(cls, parts: Iterable[dict[str, Any]]) -> "Skipped":
+        """The sum of what `as_dict` gave."""
+        whole = cls()
+        for part in parts:
+            whole.rows.update(part["rows"])
+            whole.files |= part["files"]
+            whole.notes |= part["notes"]
+            whole.examples = sorted([*whole.examples, *part["examples"]])[:EXAMPLES]
+        return whole
+
+    def warnings(self) -> list[str]:
+        """A sentence for each kind of thing that was left out or is odd."""
+        first = f" (the first: {self.examples[0]})" if self.examples else ""
+        texts = [
+            f"{count:,} rows {'have U+FFFD where they were bad' if 'replaced' in reason else 'are left out'}: {reason}"
+            for reason, count in sorted(self.rows.items())
+        ]
+        if texts:
+            texts[0] += first
+        texts += [f"{path} was not read to its end: {reason}" for path, reason in sorted(self.files.items())]
+        return texts + [f"{path} {note}." for path, note in sorted(self.notes.items())]
+
+
+class Batch(NamedTuple):
+    """Documents of one source: UTF-8 as binary values, large or not, with nulls. `row` is the place of the first one.
+
+    A place is a row of the file; for formats of lines it is the byte where the line begins, and in Arrow files the
+    number of the record batch times 2^32 plus the row in it.
+    """
+
+    source: str
+    texts: Any
+    row: int
+
+
+class Inspected(NamedTuple):
+    """What planning found in a file: the rows (None: unknown) and text bytes of each unit that a shard can begin at.
+
+    `lines` says that a shard can begin at any byte instead.
+    """
+
+    units: list[tuple[int | None, int]]
+    lines: bool = False
+
+
+class BadFile(SourceError):
+    """A file that is not of its format: damaged, of another format, or without the columns asked for."""
+
+
+class Sample:
+    """Which rows of a file take part: those whose hash of (seed, path relative to the source, place) is small enough.
+
+    The hash is SplitMix64 [Steele, Lea, Flood 2014], seeded with BLAKE2b of seed and path, at the step that the place
+    names; numpy makes 10^8 of them a second. A smaller fraction takes a subset of what a larger one takes.
+    """
+
+    def __init__(self, reading: Reading, name: str) -> None:
+        self.all = reading.threshold >= WHOLE
+        self._threshold = np.uint64(min(reading.threshold, WHOLE - 1))
+        text = f"{reading.seed}\0{name}".encode("utf-8", "surrogatepass")
+        self._key = np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
+
+    def keep(self, places: Any) -> Any:
+        """A mask over an array of places."""
+        z = self._key + (places.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (z ^ (z >> np.uint64(31))) < self._threshold
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Columns: from Arrow arrays of any text type, nested or not, to documents.
+
+
+class Column(NamedTuple):
+    """A field of a schema.
+
+    Attributes:
+        names: of the column and of the structs' fields on the way to it.
+        leaf: its number among the leaves.
+        type: its Arrow type.
+        many: whether a list lies on the way, so that a row can hold any number of values.
+    """
+
+    names: tuple[str, ...]
+    leaf: int
+    type: Any
+    many: bool
+
+
+def leaves(schema: Any) -> list[Column]:
+    """The leaves of an Arrow schema in the order of Parquet columns, each with the names of structs on its way."""
+    found: list[Column] = []
+
+    def walk(names: tuple[str, ...], kind: Any, many: bool) -> None:
+        if isinstance(kind, pa.BaseExtensionType):
+            walk(names, kind.storage_type, many)
+        elif pa.types.is_struct(kind):
+            for i in range(kind.num_fields):
+                walk((*names, kind.field(i).name), kind.field(i).type, many)
+        elif pa.types.is_map(kind):
+            # A map is a list of keys and values; its entries are no place for documents, but count as leaves.
+            walk((*names, "key"), kind.key_type, True)
+            walk((*names, "value"), kind.item_type, True)
+        elif is_list(kind):
+            walk(names, kind.value_type, True)
+        else:
+            found.append(Column(names, len(found), kind, many))
+
+    for i in range(len(schema)):
+        walk((schema.field(i).name,), schema.field(i).type, False)
+    return found
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a type holds any number of values a row."""
+    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
+    return any(getattr(pa.types, test)(kind) for test in tests)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type holds text; a column of nulls alone has none to hold, and passes."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (
+        "is_string",
+        "is_large_string",
+        "is_binary",
+        "is_large_binary",
+        "is_string_view",
+        "is_binary_view",
+        "is_null",
+    )
+    return any(getattr(pa.types, test)(value) for test in tests)
+
+
+def locate(schema: Any, path: str, file: str, what: str = "text") -> Column:
+    """The field of a schema that a path like `doc.text` names. A column whose own name holds the dots goes first.
+
+    Raises:
+        BadFile: no such field, or one that holds no text.
+    """
+    fields = leaves(schema)
+    named = sorted((field for field in fields if ".".join(field.names) == path), key=lambda field: len(field.names))
+    if not named:
+        inside = [".".join(field.names) for field in fields if ".".join(field.names).startswith(path + ".")]
+        if inside:
+            raise BadFile(f"{file}: {path!r} holds other fields; name one of them: {', '.join(inside)}.")
+        columns = ", ".join(dict.fromkeys(".".join(field.names) for field in fields))
+        raise BadFile(f"{file} has no {what} column {path!r}; its columns are: {columns}.")
+    kind = named[0].type
+    if what == "text" and not is_text(kind):
+        raise BadFile(f"{file}: the text column {path!r} holds {kind}, not text. Name another column.")
+    if what == "group" and named[0].many:
+        raise BadFile(f"{file}: the group column {path!r} holds any number of values a row. Name another column.")
+    return named[0]
+
+
+def values_of(array: Any, names: Sequence[str]) -> tuple[Any, Any]:
+    """The values below a column at the names, and for each the row it came from (None: one value a row, in order).
+
+    A list becomes its elements; a list that is null becomes one null, as a missing text does.
+    """
+    rows = None
+    for name in (*names, None):
+        while isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        while is_list(array.type):
+            nulls = array.null_count
+            missing = pc.indices_nonzero(array.is_null()).cast(pa.int64()) if nulls else None
+            at = pc.list_parent_indices(array)
+            array = pc.list_flatten(array)
+            if missing is not None:
+                array = pa.concat_arrays([array, pa.nulls(nulls, array.type)])
+                at = pa.concat_arrays([at.cast(pa.int64()), missing])
+            rows = at if rows is None else rows.take(at)
+        if name is not None:
+            array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array, rows
+
+
+def plain_texts(array: Any) -> Iterator[Any]:
+    """Bring texts to binary arrays, large or not, of about `BATCH_BYTES`.
+
+    Strings become binary without a copy: nothing has checked that they are UTF-8, and where an array says that they
+    are, the import into the native core checks it, slowly and with an error of its own. A dictionary is decoded a slice
+    at a time, since a small one can stand for any amount of text.
+    """
+    if pa.types.is_null(array.type) or (pa.types.is_dictionary(array.type) and pa.types.is_null(array.type.value_type)):
+        array = pa.nulls(len(array), pa.binary())
+    if pa.types.is_dictionary(array.type):
+        words = next(iter(plain_texts(array.dictionary))) if _is_view(array.dictionary.type) else array.dictionary
+        sizes = pc.binary_length(words).fill_null(0).cast(pa.int64())
+        ends = np.cumsum(sizes.take(array.indices).fill_null(0).to_numpy(zero_copy_only=False))
+        start = 0
+        while start < len(array):
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + BATCH_BYTES, side="right")))
+            indices = array.indices.slice(start, stop - start)
+            yield _binary(words.take(indices))
+            start = stop
+        return
+    if len(array) > 1 and array.nbytes > 2 * BATCH_BYTES and not _is_view(array.type):
+        half = len(array) // 2
+        yield from plain_texts(array.slice(0, half))
+        yield from plain_texts(array.slice(half))
+        return
+    yield _binary(array)
+
+
+def _binary(array: Any) -> Any:
+    if _is_view(array.type) or pa.types.is_large_string(array.type):
+        return array.cast(pa.large_binary())
+    return array.cast(pa.binary()) if pa.types.is_string(array.type) else array
+
+
+def _is_view(kind: Any) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+Fault = Callable[[int, int], str]
+"""Says of row i of a batch that its text is not UTF-8 from a byte on, with the names and numbers that people need."""
+
+
+def valid_texts(texts: Any, reading: Reading, skipped: Skipped, fault: Fault) -> tuple[Any, Any]:
+    """Texts that are UTF-8, by the source's policy, and the indices that were kept (None: all).
+
+    Raises:
+        DataError: a text is not UTF-8 and the policy is `error`.
+    """
+    found = _core.first_invalid_utf8(texts)
+    if found is None:
+        return texts, None
+    if reading.on_bad_row == "error":
+        raise DataError(
+            f'{fault(*found)}. Mend it, or set on_bad_row = "skip" to leave such rows out, or "replace" to put U+FFFD '
+            "where they are bad."
+        )
+    # One bad text is rare: the batch that holds it may take the slow way.
+    kept: list[bytes | None] = []
+    indices = []
+    for i, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
+        if value is not None:
+            try:
+                value.decode()
+            except UnicodeDecodeError as error:
+                replace = reading.on_bad_row == "replace"
+                skipped.row("not UTF-8" + (", replaced" if replace else ""), fault(i, error.start))
+                if not replace:
+                    continue
+                value = value.decode(errors="replace").encode()
+        kept.append(value)
+        indices.append(i)
+    return pa.array(kept, pa.large_binary()), pa.array(indices, pa.int64())
+
+
+def group_names(values: Any) -> list[str]:
+    """Names of sources from values of a group column."""
+    return [NO_GROUP if value is None else str(value) for value in values.to_pylist()]
+
+
+def by_group(texts: Any, groups: Any) -> Iterator[tuple[str, Any]]:
+    """Split texts by the values beside them."""
+    if not pa.types.is_dictionary(groups.type):
+        groups = groups.dictionary_encode(null_encoding="encode")
+    names = group_names(groups.dictionary)
+    codes = groups.indices
+    if codes.null_count:
+        codes = codes.fill_null(len(names))
+        names.append(NO_GROUP)
+    if len(names) == 1:
+        yield names[0], texts
+        return
+    for code, name in enumerate(names):
+        part = texts.filter(pc.equal(codes, code))
+        if len(part):
+            yield name, part
+
+
+def documents_of(
+    column: Any,
+    names: Sequence[str],
+    groups: Any,
+    first: int,
+    sample: Sample,
+    reading: Reading,
+    skipped: Skipped,
+    fault: Fault,
+) -> Iterator[Batch]:
+    """The documents in one column of a batch of rows that begin at place `first`; `fault` takes a row of the batch."""
+    kept = None
+    if not sample.all:
+        kept = pa.array(np.flatnonzero(sample.keep(np.arange(first, first + len(column)))))
+        if not len(kept):
+            return
+        column = column.take(kept)
+        groups = groups if groups is None else groups.take(kept)
+    values, rows = values_of(column, names)
+    if groups is not None and rows is not None:
+        groups = groups.take(rows)
+    done = 0
+
+    def place(i: int) -> int:
+        row = done + i if rows is None else rows[done + i].as_py()
+        return int(row if kept is None else kept[row].as_py())
+
+    for texts in plain_texts(values):
+        size = len(texts)
+        texts, indices = valid_texts(texts, reading, skipped, lambda i, byte: fault(place(i), byte))
+        if len(texts):
+            row = first + place(0 if indices is None else indices[0].as_py())
+            if groups is None:
+                yield Batch(reading.source, texts, row)
+            else:
+                part = groups.slice(done, size)
+                part = part if indices is None else part.take(indices)
+                for name, some in by_group(texts, part):
+                    yield Batch(name, some, row)
+        done += size

@@ -1,0 +1,217 @@
+"""Columnar formats: Parquet, and Arrow IPC files and streams."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dist_bpe.documents import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    BadFile,
+    Batch,
+    Column,
+    Inspected,
+    Piece,
+    Reading,
+    Sample,
+    Skipped,
+    documents_of,
+    group_names,
+    locate,
+    values_of,
+)
+from dist_bpe.places import READ_BYTES, File
+
+# What planning reads of a remote file at a time: footers are small.
+FOOTER_BYTES = 1 << 16
+
+
+def _not_parquet(file: File, error: BaseException) -> BadFile:
+    start = b""
+    if file.size != 0:
+        with file.open(1 << 10) as handle:
+            start = bytes(handle.read(256))
+    if not start:
+        return BadFile(f"{file.path} cannot be read as Parquet: it is empty.")
+    if start.lstrip()[:1] == b"<":
+        return BadFile(
+            f"{file.path} cannot be read as Parquet: it looks like a web page and begins with {start[:40]!r}."
+        )
+    if start.startswith(b"PAR1"):
+        return BadFile(f"{file.path} cannot be read as Parquet: it is cut short or damaged ({error}).")
+    return BadFile(f"{file.path} cannot be read as Parquet: it is none, and begins with {start[:16]!r}.")
+
+
+class Parquet:
+    """Parquet: shards begin at row groups, since the middle of one is reached only by decoding from its start."""
+
+    @staticmethod
+    def _metadata(file: File, handle: Any) -> Any:
+        try:
+            return pq.read_metadata(handle)
+        except (OSError, pa.ArrowException) as error:
+            if isinstance(error, (FileNotFoundError, PermissionError)):
+                raise file.place.translate(error, file.key) from error
+            raise _not_parquet(file, error) from error
+
+    @classmethod
+    def inspect(cls, file: File, reading: Reading) -> Inspected:
+        """Read the footer and check the columns; sizes are those before compression."""
+        metadata = cls._metadata(file, file.key if file.place.local else file.open(FOOTER_BYTES))
+        schema = metadata.schema.to_arrow_schema()
+        column = locate(schema, reading.text, file.path)
+        if reading.group_by:
+            locate(schema, reading.group_by, file.path, "group")
+        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+        return Inspected([(g.num_rows, g.column(column.leaf).total_uncompressed_size) for g in groups])
+
+    @classmethod
+    def _batches(cls, piece: Piece, paths: dict[str, str]) -> Iterator[tuple[dict[str, tuple[Any, Any]], int]]:
+        """Columns by what they are ("text", "group"), each with the names below it, and the row they begin at."""
+        file = piece.require_file()
+        file.check_size()
+        handle = file.key if file.place.local else file.open()
+        metadata = cls._metadata(file, handle)
+        schema = metadata.schema.to_arrow_schema()
+        columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
+        places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
+        groups = range(piece.first, piece.last)
+        rows, dictionary = BATCH_ROWS, []
+        if "text" in columns:
+            rows, small = _batch_rows(metadata, groups, columns["text"].leaf)
+            nested = columns["text"].many or len(columns["text"].names) > 1
+            # Arrow cannot read a dictionary inside a struct or list.
+            dictionary = [places["text"]] if small and not nested else []
+            rows = min(rows, 256) if small and nested else rows
+        # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group holds
+        # gigabytes; a dataset scanner would take the whole group.
+        with pq.ParquetFile(
+            handle, metadata=metadata, read_dictionary=dictionary, pre_buffer=False, buffer_size=1 << 20
+        ) as parquet:
+            row = piece.first_row
+            for batch in parquet.iter_batches(
+                batch_size=rows, row_groups=list(groups), columns=list(places.values()), use_threads=False
+            ):
+                yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
+                row += batch.num_rows
+
+    @classmethod
+    def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
+        """The documents of some row groups."""
+        sample = Sample(reading, piece.name)
+        paths = {"text": reading.text} | ({"group": reading.group_by} if reading.group_by else {})
+        for columns, row in cls._batches(piece, paths):
+            column, names = columns["text"]
+            groups = values_of(*columns["group"])[0] if reading.group_by else None
+
+            def fault(i: int, byte: int, row: int = row) -> str:
+                return f"{piece.path}: row {row + i:,} of column {reading.text!r} is not UTF-8 from byte {byte:,} on"
+
+            yield from documents_of(column, names, groups, row, sample, reading, skipped, fault)
+
+    @classmethod
+    def groups(cls, piece: Piece, reading: Reading) -> set[str]:
+        """The names in the group column of the rows that take part, read from that column alone."""
+        sample = Sample(reading, piece.name)
+        names: set[str] = set()
+        for columns, row in cls._batches(piece, {"group": reading.group_by or ""}):
+            values = values_of(*columns["group"])[0]
+            if not sample.all:
+                values = values.filter(pa.array(sample.keep(np.arange(row, row + len(values)))))
+            names.update(group_names(values.unique()))
+        return names
+
+
+def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> tuple[int, bool]:
+    """Rows a batch, and whether the column is to be read as a dictionary."""
+    rows, small = BATCH_ROWS, True
+    for i in groups:
+        group = metadata.row_group(i)
+        column = group.column(leaf)
+        size, count = column.total_uncompressed_size, max(1, group.num_rows)
+        rows = min(rows, max(1, BATCH_BYTES * count // max(1, size)))
+        # A chunk not much larger than the dictionary that writers allow (1 MiB) and its indices may stand for any
+        # amount of text: a megabyte that repeats in each of 2,200 rows takes one. It is read as a dictionary, and
+        # decoded a slice at a time. Where it is none after all, reading it so costs little, since it is small.
+        small = small and column.has_dictionary_page and size <= (4 << 20) + 4 * column.num_values
+    return rows, small
+
+
+class Arrow:
+    """Arrow IPC files, and streams as `save_to_disk` writes them. Shards of a file begin at record batches."""
+
+    @staticmethod
+    def _open(file: File, block: int = READ_BYTES) -> Any:
+        if not file.place.local:
+            return file.open(block)
+        file.check_size()
+        try:
+            return pa.memory_map(file.key)
+        except OSError as error:
+            raise file.place.translate(error, file.key) from error
+
+    @staticmethod
+    def _reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
+        start = bytes(handle.read(6))
+        handle.seek(0)
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=columns)
+        try:
+            if start == b"ARROW1":
+                return pa.ipc.open_file(handle, options=options)
+            return pa.ipc.open_stream(handle, options=options)
+        except pa.ArrowException as error:
+            raise BadFile(f"{path} is neither an Arrow IPC file nor a stream, or is damaged: {error}") from error
+
+    @classmethod
+    def _located(cls, handle: Any, path: str, reading: Reading) -> tuple[Any, Column, Column | None]:
+        schema = cls._reader(handle, path).schema
+        handle.seek(0)
+        text = locate(schema, reading.text, path)
+        group = locate(schema, reading.group_by, path, "group") if reading.group_by else None
+        wanted = {column.names[0] for column in (text, group) if column}
+        return cls._reader(handle, path, [schema.get_field_index(name) for name in sorted(wanted)]), text, group
+
+    @classmethod
+    def inspect(cls, file: File, reading: Reading) -> Inspected:
+        """Read the schema and the first record batch, whose text stands for that of the others."""
+        with cls._open(file, 1 << 18) as handle:
+            reader, text, _ = cls._located(handle, file.path, reading)
+            try:
+                batch = reader.get_batch(0) if hasattr(reader, "get_batch") else reader.read_next_batch()
+            except (StopIteration, IndexError, pa.ArrowInvalid) as error:
+                if isinstance(error, pa.ArrowInvalid) and getattr(reader, "num_record_batches", True):
+                    raise BadFile(f"{file.path} is damaged: {error}") from error
+                return Inspected([])
+            size = values_of(batch.column(text.names[0]), text.names[1:])[0].nbytes
+            if hasattr(reader, "num_record_batches"):
+                return Inspected([(None, size)] * reader.num_record_batches)
+            # A stream tells neither the number nor the places of its batches.
+            return Inspected([(None, size * (file.size or handle.tell()) // max(1, handle.tell()))])
+
+    @classmethod
+    def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
+        """The documents of some record batches."""
+        sample = Sample(reading, piece.name)
+        with cls._open(piece.require_file()) as handle:
+            reader, text, group = cls._located(handle, piece.path, reading)
+            if hasattr(reader, "get_batch"):
+                batches: Iterable[Any] = (reader.get_batch(i) for i in range(piece.first, piece.last))
+            else:
+                batches = reader
+            for number, batch in enumerate(batches, piece.first):
+                groups = values_of(batch.column(group.names[0]), group.names[1:])[0] if group else None
+
+                def fault(i: int, byte: int, number: int = number) -> str:
+                    where = f"{piece.path}: record batch {number:,}, row {i:,} of column {reading.text!r}"
+                    return f"{where} is not UTF-8 from byte {byte:,} on"
+
+                column = batch.column(text.names[0])
+                yield from documents_of(column, text.names[1:], groups, number << 32, sample, reading, skipped, fault)
+
+    @classmethod
+    def groups(cls, piece: Piece, reading: Reading) -> set[str]:
+        """The names in the group column of the rows that take part."""
+        return {batch.source for batch in cls.read(piece, reading, Skipped())}
