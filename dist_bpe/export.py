@@ -4,12 +4,10 @@ A file that another library reads otherwise is worth less than none, so it never
 temporary folder, and a difference is an error that names library, file and text.
 """
 
-import contextlib
 import importlib.metadata
 import json
-import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from dist_bpe.formats import (
     manifest,
     publish_files,
     read,
+    tiktoken_ranks,
     write,
 )
 from dist_bpe.pretokenize import PROBES, Pattern, differs_in_tiktoken, differs_in_tokenizers
@@ -237,27 +236,12 @@ def _of_tokenizers(tokenizer: Any) -> Reader:
 
 def _tiktoken(folder: Path, _: VocabularyData) -> Reader:
     import tiktoken
-    from tiktoken.load import load_tiktoken_bpe
 
-    with _no_cache():
-        ranks = load_tiktoken_bpe(str(folder / "vocab.tiktoken"))
+    # Its own reader of this file keeps a cache that goes by path, and older releases need one more package for it.
+    ranks = tiktoken_ranks((folder / "vocab.tiktoken").read_bytes())
     settings = json.loads((folder / "tiktoken.json").read_bytes())
     encoding = tiktoken.Encoding(**settings, mergeable_ranks=ranks)
     return lambda text: encoding.encode(text, allowed_special="all"), encoding.decode
-
-
-@contextlib.contextmanager
-def _no_cache() -> Iterator[None]:
-    """Keep `tiktoken` from its cache of files, which goes by path and would give an older file of the same name."""
-    kept = os.environ.get("TIKTOKEN_CACHE_DIR")
-    os.environ["TIKTOKEN_CACHE_DIR"] = ""
-    try:
-        yield
-    finally:
-        if kept is None:
-            del os.environ["TIKTOKEN_CACHE_DIR"]
-        else:
-            os.environ["TIKTOKEN_CACHE_DIR"] = kept
 
 
 def _transformers_json(folder: Path, data: VocabularyData) -> Reader:

@@ -536,8 +536,7 @@ def read_tiktoken(ranks: bytes, sidecar: bytes) -> VocabularyData:
         settings = _load_json(sidecar, "tiktoken.json")
         special_ids: dict[str, int] = dict(settings["special_tokens"])
         pattern = find(settings["pat_str"])
-        rows = [line.split() for line in ranks.splitlines() if line]
-        tokens = {int(i): base64.b64decode(token, validate=True) for token, i in rows}
+        tokens = {i: token for token, i in tiktoken_ranks(ranks).items()}
         ids = sorted([*tokens, *special_ids.values()])
         if ids != list(range(len(ids))) or settings.get("explicit_n_vocab", len(ids)) != len(ids):
             raise FormatError(f"{where}: the ids of the {len(ids):,} tokens are not 0 to {len(ids) - 1:,}, each once.")
@@ -548,6 +547,12 @@ def read_tiktoken(ranks: bytes, sidecar: bytes) -> VocabularyData:
         texts = sorted(special_ids, key=special_ids.__getitem__)
         before = sum(i < first for i in special_ids.values())
         return _with_specials(texts, before, recover_merges(ordered, where), pattern, {}, where)
+
+
+def tiktoken_ranks(content: bytes) -> dict[bytes, int]:
+    """The tokens and their ids in vocab.tiktoken, as `tiktoken.Encoding` takes them."""
+    rows = (line.split() for line in content.splitlines() if line)
+    return {base64.b64decode(token, validate=True): int(i) for token, i in rows}
 
 
 def recover_merges(tokens: Sequence[bytes], where: str = "") -> tuple[tuple[int, int], ...]:

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from vocabularies import CORPUS, PATTERNS, learned, texts, versioned
 from dist_bpe import export as module
 from dist_bpe.errors import ExportError, FormatError, UsageError
 from dist_bpe.export import export, probe_texts, verify
-from dist_bpe.formats import FORMATS, SpecialToken, VocabularyData
+from dist_bpe.formats import FORMATS, SpecialToken, VocabularyData, tiktoken_ranks
 from dist_bpe.pretokenize import PROBES, find
 from dist_bpe.vocabulary import Vocabulary
 
@@ -195,17 +194,20 @@ def test_ids_that_differ_are_told_with_both_lists(tmp_path: Path) -> None:
     assert f", {ids[30]}" in message
 
 
-def test_an_older_export_in_the_same_place_is_not_what_tiktoken_sees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(cache))
+def test_an_export_in_the_place_of_an_older_one_is_checked_anew(tmp_path: Path) -> None:
     for merges in (100, 101):
-        export(Vocabulary(learned(CORPUS, merges)), tmp_path / "v")
-        verify(tmp_path / "v")
-    assert list(cache.iterdir()) == []
-    assert os.environ["TIKTOKEN_CACHE_DIR"] == str(cache)
+        export(Vocabulary(learned(CORPUS, merges)), tmp_path / "v", libraries=LIBRARIES)
+
+
+def test_tiktoken_reads_the_file_with_its_own_reader(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tiktoken.load import load_tiktoken_bpe
+
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    for folder in folders.values():
+        path = folder / "vocab.tiktoken"
+        assert load_tiktoken_bpe(str(path)) == tiktoken_ranks(path.read_bytes())
 
 
 # ---- what is left out or not verified

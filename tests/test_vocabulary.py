@@ -1,6 +1,7 @@
 """The vocabulary in use: exact encoding, decoding, special tokens, streams, and the texts that have no UTF-8 form."""
 
 import dataclasses
+import json
 import pickle
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from vocabularies import CORPUS, PATTERNS, encode_by_rule, learned, texts, vocabularies
 
 from dist_bpe.errors import UsageError
-from dist_bpe.formats import SpecialToken, VocabularyData, write
+from dist_bpe.formats import SpecialToken, VocabularyData, tiktoken_ranks, write
 from dist_bpe.pretokenize import GPT2, PROBES, find
 from dist_bpe.vocabulary import Vocabulary
 
@@ -138,13 +139,9 @@ def test_special_tokens_are_handled_as_in_tiktoken(name: str, text: str, chosen:
 
 def reader(data: VocabularyData, made: dict[VocabularyData, tiktoken.Encoding] = {}) -> tiktoken.Encoding:  # noqa: B006
     """The vocabulary as tiktoken has it, made once each."""
-    import base64
-    import json
-
     if data not in made:
         files, _ = write(data, ["tiktoken"])
-        lines = [line.split() for line in files["vocab.tiktoken"].splitlines()]
-        ranks = {base64.b64decode(token): int(i) for token, i in lines}
+        ranks = tiktoken_ranks(files["vocab.tiktoken"])
         made[data] = tiktoken.Encoding(**json.loads(files["tiktoken.json"]), mergeable_ranks=ranks)
     return made[data]
 
