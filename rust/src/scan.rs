@@ -331,7 +331,7 @@ impl Batcher<'_> {
         // last bit is written over later.
         for eight in room.as_chunks_mut::<8>().0 {
             for bound in eight {
-                *bound = offset + mask.trailing_zeros();
+                *bound = offset.wrapping_add(mask.trailing_zeros());
                 mask &= mask.wrapping_sub(1);
             }
             if mask == 0 {

@@ -103,7 +103,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 100 } else { 1000 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 1000 }))]
 
     #[test]
     fn random_runs(text in text()) {
@@ -127,29 +127,31 @@ proptest! {
 #[test]
 fn every_length_around_two_edges() {
     let text = "It's 12345 o'clock,\r\n\n  \u{3000}don'T — naïve 日本語 x!!\n/ÉCOLE हिन्दी HTTPServer 'll   \n  ";
-    let long = text.repeat(4);
+    let long = text.repeat(2);
     let ends = (0..=long.len()).filter(|&end| long.is_char_boundary(end));
     ends.for_each(|end| check(&long[..end]));
 }
 
 #[test]
 fn hard_documents_take_linear_time() {
+    // Without optimisation a tenth is enough to tell.
+    let many = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let documents = [
-        format!("{}x", " ".repeat(2_000_000)),
-        format!("\n{}x", " ".repeat(2_000_000)),
-        format!("{}x", " \n".repeat(1_000_000)),
-        format!("{}x", "\n ".repeat(1_000_000)),
-        "a".repeat(5_000_000),
-        "^".repeat(1_000_000),
-        "1".repeat(1_000_000),
-        "'s".repeat(1_000_000),
-        format!("a's{}", "aA".repeat(1_000_000)),
-        format!("中{}", "A".repeat(2_000_000)),
-        "中A".repeat(1_000_000),
-        "A\u{301}".repeat(1_000_000),
-        format!("!!{}", "\u{301}".repeat(1_000_000)),
-        format!("!{}", "\n/".repeat(1_000_000)),
-        format!("{}x", "\u{3000}".repeat(1_000_000)),
+        format!("{}x", " ".repeat(2 * many)),
+        format!("\n{}x", " ".repeat(2 * many)),
+        format!("{}x", " \n".repeat(many)),
+        format!("{}x", "\n ".repeat(many)),
+        "a".repeat(5 * many),
+        "^".repeat(many),
+        "1".repeat(many),
+        "'s".repeat(many),
+        format!("a's{}", "aA".repeat(many)),
+        format!("中{}", "A".repeat(2 * many)),
+        "中A".repeat(many),
+        "A\u{301}".repeat(many),
+        format!("!!{}", "\u{301}".repeat(many)),
+        format!("!{}", "\n/".repeat(many)),
+        format!("{}x", "\u{3000}".repeat(many)),
     ];
     for &pattern in Pattern::ALL {
         for level in Level::available() {
@@ -158,7 +160,7 @@ fn hard_documents_take_linear_time() {
                 let mut bytes = 0;
                 Scanner::with_level(pattern, level).scan(text, |_, bounds| bytes += bounds[bounds.len() - 1] as usize);
                 assert_eq!(bytes, text.len());
-                // Some 20 ms, or 200 without optimisation; a quadratic scanner takes hours.
+                // Some 20 ms; a quadratic scanner takes hours.
                 let beginning: String = text.chars().take(8).collect();
                 assert!(start.elapsed() < Duration::from_secs(10), "{} on {beginning:?}", pattern.name());
             }
