@@ -35,6 +35,7 @@ run: corpus
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
+# The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
 	cd rust && $(CARGO) test --release
 
@@ -52,6 +53,16 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	cd rust && cargo fmt
+
+$(VENV)/.bench: $(VENV)/.built
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
+	@touch $@
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/bench.py
+
+bench-quick: $(VENV)/.bench
+	$(BIN)/python benchmarks/bench.py --quick
 
 clean:
 	rm -rf $(VENV) rust/target build dist corpus corpus.tmp run dist_bpe/*.so

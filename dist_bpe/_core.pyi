@@ -7,6 +7,25 @@ core works. Numbers are unsigned: ids 32 bits, counts 64 bits and checked.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
+__all__ = [
+    "PATTERNS",
+    "UNICODE_TABLES",
+    "Counter",
+    "Encoder",
+    "InvalidUtf8Error",
+    "Merger",
+    "SortedRun",
+    "Words",
+    "byte_ids",
+    "cut",
+    "first_invalid_utf8",
+    "learn_merges",
+    "levels",
+    "partition_of",
+    "replay",
+    "words",
+]
+
 UNICODE_TABLES: str
 """Version of the `regex` module whose Unicode tables the scanners use."""
 PATTERNS: list[str]

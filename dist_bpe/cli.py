@@ -84,6 +84,7 @@ Pad = Annotated[int | None, typer.Option(help="Add reserved tokens up to a multi
 Name = Annotated[str | None, typer.Option(help="The vocabulary's name in the run folder.  [default: its size]")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there already.")]
 Transformers = Annotated[bool, typer.Option("--verify-transformers", help="Reload the files in transformers, too.")]
+Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Read each exported file again in its library.")]
 Partitions = Annotated[int | None, typer.Option(help="Parts of the count table.  [default: 16]")]
 ShardBytes = Annotated[int | None, typer.Option(help="Text bytes one task counts.  [default: by the whole's size]")]
 TableBytes = Annotated[int | None, typer.Option(help="Memory of one task's word table.  [default: 512 MiB]")]
@@ -157,6 +158,7 @@ def train(
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
+    verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
     """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
@@ -182,7 +184,7 @@ def train(
         config = _config(
             inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
             overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
-            learn=learn, verify_transformers=verify_transformers, **_given(name=name),
+            learn=learn, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
 
@@ -237,6 +239,7 @@ def learn(
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
+    verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
     """Learn and export one more vocabulary from a kept count table."""
@@ -253,7 +256,7 @@ def learn(
         special_tokens_first=special_tokens_first, threads=threads,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
-    _summary(learn_and_export(run, config, specials, name, overwrite, verify_transformers))
+    _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers))
 
 
 @_command
@@ -262,12 +265,13 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")],
     format: Annotated[list[str] | None, typer.Option(help="A format; repeat for more.  [default: all]")] = None,
     overwrite: Overwrite = False,
+    verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
     """Write a vocabulary in other formats, and check each file in its own library."""
     from dist_bpe.pipeline import export_vocabulary
 
-    for line in export_vocabulary(vocabulary, output, format, overwrite, verify_transformers):
+    for line in export_vocabulary(vocabulary, output, format, overwrite, verify, verify_transformers):
         print(line)
 
 

@@ -21,7 +21,7 @@ def special_token(value: Any) -> Any:
         return value
     role, equals, text = value.partition("=")
     if equals and role in ROLES:
-        return SpecialToken(text, role)  # type: ignore[arg-type]  # a role by the test above
+        return SpecialToken(text, role)
     return SpecialToken(value, "eos" if value == DEFAULT_SPECIAL else "other")
 
 
@@ -116,6 +116,7 @@ class RunConfig(_Model):
         output: the run folder.
         name: the vocabulary's name below `vocabularies/`; its size by default.
         overwrite: replace a count table that stands in the folder already.
+        verify: read every exported file again in its own library.
         verify_transformers: also reload the files in `transformers`, whose import takes seconds.
     """
 
@@ -123,6 +124,7 @@ class RunConfig(_Model):
     output: str
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     overwrite: bool = False
+    verify: bool = True
     verify_transformers: bool = False
     count: CountConfig = CountConfig()
     learn: LearnConfig | None = None

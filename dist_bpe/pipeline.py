@@ -28,7 +28,7 @@ from dist_bpe.counts import (
 )
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import RunError, SourceError, UsageError
-from dist_bpe.export import export
+from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
@@ -305,7 +305,10 @@ def learn(
             raise UsageError("unit, tie_break, end_of_word and unknown_token are for plain {word: count} mappings.")
         if num_merges is None:
             raise UsageError("the teaching modes take num_merges, not vocab_size.")
-        return reference.learn(
+        unknown = options.keys() - {"min_pair_count", "max_token_bytes"}
+        if unknown:
+            raise UsageError(f"the option {min(unknown)!r} has no effect in the teaching modes: leave it out.")
+        return reference.learn(  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
             counts,
             num_merges,
             unit=unit,
@@ -313,7 +316,7 @@ def learn(
             end_of_word=end_of_word,
             unknown_token=unknown_token,
             **options,
-        )  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+        )
     if isinstance(counts, (str, Path)):
         counts = CountTable.open(counts)
     if special_tokens is None:
@@ -428,6 +431,7 @@ def learn_and_export(
     special_tokens: Sequence[SpecialToken] | None = None,
     name: str | None = None,
     overwrite: bool = False,
+    verify: bool = True,
     verify_transformers: bool = False,
 ) -> RunReport:
     """Learn one more vocabulary from a run folder's table and export it beside the others."""
@@ -438,7 +442,7 @@ def learn_and_export(
         check_special_tokens(special_tokens)
     progress = Progress()
     report = RunReport(str(run), table)
-    options = _ExportOptions(str(run), name, overwrite, verify_transformers)
+    options = _ExportOptions(str(run), name, overwrite, verify, verify_transformers)
     _learn_and_export(table, config, special_tokens, options, progress, report)
     return report
 
@@ -450,6 +454,7 @@ class _ExportOptions:
     output: str
     name: str | None
     overwrite: bool
+    verify: bool
     verify_transformers: bool
 
 
@@ -468,13 +473,22 @@ def _learn_and_export(
     vocabulary, _ = run_learn(table, config, specials, progress, report)
     with progress.stage("export", unit="files") as stage:
         report.verification = export(
-            vocabulary, folder, fingerprints=_fingerprints(table, config), transformers=options.verify_transformers
+            vocabulary,
+            folder,
+            libraries=_libraries(options.verify, options.verify_transformers),
+            fingerprints=_fingerprints(table, config),
         )
         stage.advance(sum(file.is_file() for file in folder.iterdir()))
     report.folder = folder
     report.stages = progress.records
     with publish(folder / "report.json") as temporary:
         temporary.write_bytes(to_json(report.as_json()))
+
+
+def _libraries(verify: bool, transformers: bool) -> tuple[str, ...]:
+    if not verify:
+        return ()
+    return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
 def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
@@ -487,11 +501,11 @@ def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
 
 
 def export_vocabulary(
-    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, transformers: bool
+    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, verify: bool, transformers: bool
 ) -> list[str]:
     """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, transformers=transformers)
+    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(verify, transformers))
     return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]

@@ -10,7 +10,7 @@ words and a few hundred merges are comfortable, a corpus is not. The tests hold 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import AnyStr, Generic, Literal, get_args, overload
 
@@ -38,13 +38,14 @@ class ReferenceModel(Generic[AnyStr]):
     counts: list[int]
     symbols: list[int]
     end_of_word: AnyStr | None = None
+    unknown_token: AnyStr | None = None
 
     @property
     def vocabulary(self) -> list[AnyStr]:
         """All pieces; the position is the id."""
         return self.base + [left + right for left, right in self.merges]
 
-    def tokenize(self, word: AnyStr, unknown_token: AnyStr | None = None) -> list[AnyStr]:
+    def tokenize(self, word: AnyStr) -> list[AnyStr]:
         """Split one word by replaying the merges in rank order.
 
         A character that is not in the base vocabulary becomes `unknown_token`, or stays itself if that is None.
@@ -52,10 +53,10 @@ class ReferenceModel(Generic[AnyStr]):
         pieces = list(_split(word, self.end_of_word))
         for pair in self.merges:
             pieces = _replace(pieces, pair)
-        if unknown_token is None:
+        if self.unknown_token is None:
             return pieces
         known = set(self.vocabulary)
-        return [piece if piece in known else unknown_token for piece in pieces]
+        return [piece if piece in known else self.unknown_token for piece in pieces]
 
 
 @overload
@@ -78,6 +79,7 @@ def learn(
     *,
     unit: Literal["character"],
     end_of_word: str | None = None,
+    unknown_token: str | None = None,
     tie_break: TieBreak = "id",
     min_pair_count: int = 2,
     max_token_bytes: int | None = None,
@@ -90,6 +92,7 @@ def learn(
     *,
     unit: Unit = "byte",
     end_of_word: str | None = None,
+    unknown_token: str | None = None,
     tie_break: TieBreak = "id",
     min_pair_count: int = 2,
     max_token_bytes: int | None = None,
@@ -98,6 +101,7 @@ def learn(
 
     unit             the symbols to start from: the bytes of the word (text is taken as UTF-8), or its characters
     end_of_word      a symbol put after each word's characters, such as `_`
+    unknown_token    what the model makes of a character that the words do not have
     tie_break        among pairs of equal count: `id`, the smallest (left id, right id);
                      `lexicographic`, the smallest (left string, right string), by code points or bytes;
                      `first-seen`, the one met first when the words, in the given order and as they are split by
@@ -112,9 +116,13 @@ def learn(
         raise UsageError(f"tie_break = {tie_break!r} is not known: use one of {', '.join(get_args(TieBreak))}")
     rule = _Rule(tie_break, max(min_pair_count, 1), max_token_bytes)
     if unit == "byte":
-        if end_of_word is not None:
-            raise UsageError(f'end_of_word = {end_of_word!r} has no place among bytes: use unit = "character"')
-        table = {word.encode() if isinstance(word, str) else word: count for word, count in words.items()}
+        for name, value in (("end_of_word", end_of_word), ("unknown_token", unknown_token)):
+            if value is not None:
+                raise UsageError(f'{name} = {value!r} has no place among bytes: use unit = "character"')
+        table: dict[bytes, int] = {}
+        for word, count in words.items():  # a word may stand there twice, as str and as bytes
+            key = word.encode() if isinstance(word, str) else word
+            table[key] = table.get(key, 0) + count
         return _learn(table, BASE_BYTES, None, num_merges, rule)
     if unit != "character":
         raise UsageError(f'unit = {unit!r} is not known: use "byte" or "character"')
@@ -124,7 +132,8 @@ def learn(
     if end_of_word is not None and (clash := [word for word in text if not end_of_word or end_of_word in word]):
         raise UsageError(f"the word {clash[0]!r} holds the end-of-word marker {end_of_word!r}: choose another marker")
     base = list(dict.fromkeys(symbol for word in text for symbol in _split(word, end_of_word)))
-    return _learn(text, base, end_of_word, num_merges, rule)
+    model = _learn(text, base, end_of_word, num_merges, rule)
+    return replace(model, unknown_token=unknown_token)
 
 
 def _learn(

@@ -1,10 +1,12 @@
 """Text and Parquet for the tests: generated, or found in packages installed beside them."""
 
+import contextlib
 import gettext
+import itertools
 import os
 import random
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,29 +32,41 @@ def random_document(rng: random.Random, most: int = 60) -> str:
     return "".join(rng.choice(TRICKY) * (rng.randint(2, 5) if rng.random() < 0.15 else 1) for _ in range(number))
 
 
-def installed_text(most_bytes: int) -> list[str]:
-    """Documents found on this machine, about half code and half other languages, up to a size in bytes."""
+def installed_code(most_bytes: int) -> list[str]:
+    """Modules of the standard library, up to a size in bytes."""
+    return list(_up_to(most_bytes, _modules()))
+
+
+def installed_languages(most_bytes: int) -> list[str]:
+    """Django's message catalogues of a hundred languages, then the same with their words shuffled, up to a size."""
+    real = list(_catalogues())
+    rng = random.Random(6)
+    mixed = (" ".join(rng.sample(words, len(words))) for words in map(str.split, itertools.cycle(real)))
+    return list(_up_to(most_bytes, itertools.chain(real, mixed)))
+
+
+def _modules() -> Iterator[str]:
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
+        with contextlib.suppress(UnicodeDecodeError):
+            yield path.read_text(encoding="utf-8")
+
+
+def _catalogues() -> Iterator[str]:
     import django
 
-    code: list[str] = []
-    size = 0
-    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
-        if size >= most_bytes // 2:
-            break
-        try:
-            code.append(path.read_text(encoding="utf-8"))
-        except UnicodeDecodeError:
-            continue
-        size += len(code[-1].encode())
-    messages: list[str] = []
     for path in sorted(Path(django.__file__).parent.rglob("*.mo")):
-        if size >= most_bytes:
-            break
         with path.open("rb") as file:
             catalogue = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
-        messages.append("\n".join(text for key, text in catalogue.items() if key and text))
-        size += len(messages[-1].encode())
-    return code + messages
+        yield "\n".join(text for key, text in catalogue.items() if key and text)
+
+
+def _up_to(most_bytes: int, texts: Iterable[str]) -> Iterator[str]:
+    size = 0
+    for text in texts:
+        if size >= most_bytes:
+            return
+        size += len(text.encode())
+        yield text
 
 
 Writer = Callable[..., Path]
@@ -80,8 +94,9 @@ def ray_quiet() -> None:
 
 @pytest.fixture
 def documents() -> list[str]:
-    """Three hundred small documents in several scripts with plenty of repeated words."""
+    """Three hundred small documents in several scripts with repeated words, enough for 700 tokens and more."""
     rng = random.Random(7)
     words = "the of and straße können été où где привет мир こんにちは 世界 नमस्ते दुनिया สวัสดี 🙂 don't I'll 42".split()
     words += ["1234567", "x_y", "=", "(", ")", "\n", "\n\n", "\t"]
+    words += ["".join(rng.choice("abcdeéßжщ日本") for _ in range(rng.randint(2, 9))) for _ in range(150)]
     return [" ".join(rng.choice(words) for _ in range(rng.randint(1, 80))) for _ in range(300)]

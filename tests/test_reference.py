@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def test_worked_example(example: dict[str, Any]) -> None:
     assert {word: model.tokenize(word) for word in example["encode"]} == example["encode"]
     assert model.vocabulary == example.get("vocabulary", model.vocabulary)
     for word, unknown in example.get("unknown_characters", {}).items():
-        marked = model.tokenize(word, "?")
+        marked = replace(model, unknown_token="?").tokenize(word)
         assert [piece for piece, mark in zip(model.tokenize(word), marked, strict=True) if mark == "?"] == unknown
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import regex
-from conftest import TRICKY, installed_text, random_document
+from conftest import TRICKY, installed_code, installed_languages, random_document
 from dist_bpe.pretokenize import resolve
 
 from dist_bpe import _core
@@ -73,7 +73,7 @@ def test_known_words(pattern: str, level: str) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_installed_text_of_20_mb(pattern: str) -> None:
     # Every level on the same pass over `regex`, which is what takes the time.
-    for text in installed_text(20_000_000):
+    for text in installed_code(14_000_000) + installed_languages(6_000_000):
         wanted = expected(pattern, text)
         for level in LEVELS:
             assert _core.words(pattern, text, level) == wanted, text[:80]

@@ -13,12 +13,12 @@
 
 use std::marker::PhantomData;
 
-use crate::classes::{LETTER, NUMBER, SPACE, class_map};
-use crate::scalar::{Reader, contraction, is_line_end};
-use crate::scan::{Batcher, Numbers, Prefix, Rules};
+use crate::classes::{CASELESS, ClassSet, LETTER, MARK, NUMBER, SPACE, UPPER, class_map};
+use crate::scalar::{Reader, contraction, is_line_end, word_classes, word_end};
+use crate::scan::{Batcher, Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
 use crate::simd::{Classifier, Job};
 
-/// One document to scan.
+/// One document to scan, not an empty one.
 pub(crate) struct BlockScan<'a, 'b, R> {
     pub text: &'a str,
     pub batcher: &'b mut Batcher<'a>,
@@ -28,134 +28,185 @@ pub(crate) struct BlockScan<'a, 'b, R> {
 impl<R: Rules> Job for BlockScan<'_, '_, R> {
     #[inline(always)]
     fn run<C: Classifier>(self) {
-        let mut blocks = Blocks { reader: Reader { text: self.text.as_bytes(), classes: class_map() }, straddling: 0 };
+        let mut blocks = Blocks::<R>::new(self.text.as_bytes());
         let mut finder = Finder::<R>::new(self.text.as_bytes());
-        let mut block = blocks.read::<C>(0);
-        for position in (0..self.text.len()).step_by(64) {
-            let next = blocks.read::<C>(position + 64);
-            let mut starts = finder.starts(position, &block, &next);
-            if position == 0 {
-                starts &= !1; // the first start ends no word
+        let mut block = Block::default();
+        let mut position = 0;
+        // Classified one ahead, in one place: the code of a classifier is long.
+        loop {
+            let next = blocks.read::<C>(position);
+            if position > 0 {
+                let mut starts = finder.starts(position - 64, &block, &next);
+                if position == 64 {
+                    starts &= !1; // the first start ends no word
+                }
+                self.batcher.push_mask(position - 64, starts);
+                if position >= self.text.len() {
+                    break;
+                }
             }
-            self.batcher.push_mask(position, starts);
+            position += 64;
             block = next;
         }
-        if !self.text.is_empty() {
-            self.batcher.push(self.text.len());
-        }
+        self.batcher.push(self.text.len());
     }
 }
 
-/// The classes of 64 bytes, every byte of a character alike. `letter`, `number`, `space` and `other` are disjoint and
-/// cover the bytes that are in the text.
+/// The classes of 64 bytes, every byte of a character alike. `letter`, `mark`, `number`, `space` and `other` are
+/// disjoint and cover the bytes that are in the text.
 #[derive(Clone, Copy, Default)]
 struct Block {
     letter: u64,
+    /// Empty unless the rules tell case; marks are `other` then.
+    mark: u64,
     number: u64,
     space: u64,
     other: u64,
+    /// Capitals, and letters without case; empty unless the rules tell case.
+    upper: u64,
+    caseless: u64,
+    /// The ASCII characters of those names; these are in the classes above too.
     line_end: u64,
     blank: u64,
     apostrophe: u64,
+    slash: u64,
+    /// The bytes of characters that are not ASCII, and among them all but the first of each character.
     wide: u64,
     continuation: u64,
 }
 
 impl Block {
     /// `\S`
+    #[inline(always)]
     fn solid(&self) -> u64 {
-        self.letter | self.number | self.other
+        self.letter | self.mark | self.number | self.other
     }
 }
 
 /// Classifies the blocks of a text in order.
-struct Blocks<'a> {
+struct Blocks<'a, R> {
     reader: Reader<'a>,
     /// The class of the last character that is not ASCII; it may go on in the next block.
-    straddling: u8,
+    straddling: ClassSet,
+    rules: PhantomData<R>,
 }
 
-impl Blocks<'_> {
+impl<'a, R: Rules> Blocks<'a, R> {
+    #[inline(always)]
+    fn new(text: &'a [u8]) -> Self {
+        Self { reader: Reader { text, classes: class_map() }, straddling: 0, rules: PhantomData }
+    }
+
     /// The block at `position`; past the end of the text an empty one.
     #[inline(always)]
     fn read<C: Classifier>(&mut self, position: usize) -> Block {
         let Some(rest) = self.reader.text.get(position..) else { return Block::default() };
-        if let Some(bytes) = rest.first_chunk() {
-            self.read_bytes::<C>(position, bytes, !0)
-        } else {
-            let mut bytes = [0; 64];
-            bytes[..rest.len()].copy_from_slice(rest);
-            self.read_bytes::<C>(position, &bytes, ones_below(rest.len()))
-        }
-    }
-
-    #[inline(always)]
-    fn read_bytes<C: Classifier>(&mut self, position: usize, bytes: &[u8; 64], in_text: u64) -> Block {
+        let mut padded = [0; 64];
+        let (bytes, in_text) = match rest.first_chunk() {
+            Some(bytes) => (bytes, !0),
+            None => {
+                padded[..rest.len()].copy_from_slice(rest);
+                (&padded, ones_below(rest.len()))
+            }
+        };
         let ascii = C::classify(bytes);
         let mut block = Block {
             letter: ascii.letter,
             number: ascii.number,
             space: ascii.space,
-            other: 0,
             line_end: ascii.line_end,
             blank: ascii.blank,
             apostrophe: ascii.apostrophe,
             wide: ascii.wide,
             continuation: ascii.continuation,
+            ..Block::default()
         };
+        if R::LETTERS == Letters::Cased {
+            block.upper = ascii.upper;
+        }
+        if R::LINE_ENDS == LineEnds::CutWithSlashes {
+            block.slash = ascii.slash;
+        }
         if ascii.wide != 0 {
             self.add_wide(position, &mut block);
         }
-        block.other = in_text & !(block.letter | block.number | block.space);
+        block.other = in_text & !(block.letter | block.mark | block.number | block.space);
         block
     }
 
-    /// Put the characters that are not ASCII into their masks.
+    /// Put the characters that are not ASCII into their masks. This is where text in other scripts spends its time: one
+    /// load for the bytes of a character, one for its class. Letters and marks alternate in many scripts, so these are
+    /// told apart without a branch; numbers and whitespace are rare.
     #[inline(always)]
     fn add_wide(&mut self, position: usize, block: &mut Block) {
-        let mut add = |class: u8, bytes: u64| {
-            let select = |classes: u8| if class & classes != 0 { bytes } else { 0 };
-            block.letter |= select(LETTER);
-            block.number |= select(NUMBER);
-            block.space |= select(SPACE);
+        let (mut no_letter, mut number, mut space) = (0, 0, 0);
+        let mut add = |class: ClassSet, bytes: u64| {
+            let select = |chosen: bool| if chosen { bytes } else { 0 };
+            no_letter |= select(class & LETTER == 0);
+            if class & (NUMBER | SPACE) != 0 {
+                number |= select(class & NUMBER != 0);
+                space |= select(class & SPACE != 0);
+            }
+            if R::LETTERS == Letters::Cased {
+                block.upper |= select(class & UPPER != 0);
+                block.caseless |= select(class & CASELESS != 0);
+                block.mark |= select(class & MARK != 0);
+            }
         };
+        let mut class = self.straddling;
         // The continuation bytes at the very beginning belong to the character before: adding 1 carries through them.
-        add(self.straddling, block.continuation & !block.continuation.wrapping_add(1));
+        add(class, block.continuation & !block.continuation.wrapping_add(1));
         let mut leads = block.wide & !block.continuation;
         while leads != 0 {
             let index = leads.trailing_zeros();
-            let (class, length) = self.reader.at(position + index as usize);
+            let length;
+            (class, length) = self.reader.at_wide(position + index as usize);
             add(class, ones_below(length) << index);
-            self.straddling = class;
             leads &= leads - 1;
         }
+        self.straddling = class;
+        block.letter |= block.wide & !no_letter;
+        block.number |= number;
+        block.space |= space;
     }
 }
 
 /// Finds the word starts of one block after another.
+///
+/// What every block needs is kept apart from what is rare: only the latter is lent to functions of its own, so that the
+/// compiler may keep the former in registers.
 struct Finder<'a, R> {
-    reader: Reader<'a>,
-    /// What the block before this one ended with.
     previous: Previous,
     /// How many numbers the group at the end of the block before holds, when it ended within numbers; else 0.
     group: u32,
+    rare: Rare<'a, R>,
+}
+
+/// Finds the starts that masks of one block cannot tell, by reading on.
+struct Rare<'a, R> {
+    reader: Reader<'a>,
     held: Held,
+    /// Where the last contraction ended that is part of a word; such a word takes no second one.
+    contraction_end: usize,
     rules: PhantomData<R>,
 }
 
 /// Masks of the block before, of which the highest bits matter: they stand before the lowest of this one.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Previous {
-    letter: u64,
+    word: u64,
     number: u64,
     other: u64,
     blank: u64,
     loose: u64,
-    loose_line_end: u64,
-    attached: u64,
     indent: u64,
+    attached: u64,
+    either_case: u64,
     /// 1 if the block ended with the first character of a word of others, or within it.
     ends_with_first: u64,
+    /// 1 if the block ended within a word of letters and behind a small one, with nothing but letters of either case
+    /// since.
+    ends_with_lower: u64,
 }
 
 /// A stretch of text whose word starts are known already and replace those of the masks.
@@ -163,25 +214,25 @@ struct Previous {
 struct Held {
     from: usize,
     until: usize,
+    /// Ascending; up to `done` they are in their blocks' masks.
     starts: Vec<usize>,
+    done: usize,
 }
 
 impl<'a, R: Rules> Finder<'a, R> {
+    #[inline(always)]
     fn new(text: &'a [u8]) -> Self {
-        Finder {
-            reader: Reader { text, classes: class_map() },
-            previous: Previous::default(),
-            group: 0,
-            held: Held::default(),
-            rules: PhantomData,
-        }
+        let reader = Reader { text, classes: class_map() };
+        let rare = Rare { reader, held: Held::default(), contraction_end: 0, rules: PhantomData };
+        Finder { previous: Previous::default(), group: 0, rare }
     }
 
     /// The starts of words in the block at `position`, a multiple of 64.
     #[inline(always)]
     fn starts(&mut self, position: usize, block: &Block, next: &Block) -> u64 {
-        let previous = &self.previous;
-        let attached = if R::LINE_ENDS { attached_line_ends(block, previous) } else { 0 };
+        let previous = self.previous;
+        let Others { other, attached, mark } = others::<R>(block, &previous);
+        let word = block.letter | (block.mark & !mark);
         // Whitespace that does not belong to others before it; and what of it is no line end.
         let loose = block.space & !attached;
         let indent = loose & !block.line_end;
@@ -189,12 +240,11 @@ impl<'a, R: Rules> Finder<'a, R> {
 
         let spaces = loose & !before(loose, previous.loose);
         let mut last = last_spaces(block, next);
-        if R::LINE_ENDS {
+        if R::LINE_ENDS != LineEnds::Plain {
             last &= !block.line_end;
         }
         // The first of each run of others that no blank has joined.
-        let others = block.other & !before(block.other, previous.other) & !after_blank;
-
+        let others = other & !before(other, previous.other) & !after_blank;
         let (joined, ends_with_first) = match R::PREFIX {
             Prefix::Space => (after_blank, 0),
             Prefix::AnyButLineEnd => {
@@ -202,43 +252,96 @@ impl<'a, R: Rules> Finder<'a, R> {
                 (behind | before(indent, previous.indent), goes_on)
             }
         };
-        let letters = block.letter & !before(block.letter, previous.letter) & !joined;
+        let after_word = before(word, previous.word);
+        let words = word & !after_word & !joined;
         let number_runs = block.number & !before(block.number, previous.number);
         let (numbers, group) = match R::NUMBERS {
             Numbers::SpaceAndAll => (number_runs & !after_blank, 0),
-            Numbers::UpTo(1) => (block.number & !block.continuation, 0),
-            Numbers::UpTo(_) => number_groups(block, number_runs, self.group),
+            Numbers::Ones => (block.number & !block.continuation, 0),
+            Numbers::Threes => number_groups(block, number_runs, self.group),
         };
+        let mut starts = spaces | last | others | words | numbers;
 
-        let mut starts = spaces | last | others | letters | numbers;
-        if R::LINE_ENDS {
-            let loose_line_end = loose & block.line_end;
-            let candidates = indent & before(loose_line_end, previous.loose_line_end);
+        if R::LINE_ENDS != LineEnds::Plain {
+            let candidates = indent & before(loose & block.line_end, previous.loose & !previous.indent);
             if candidates != 0 {
-                starts |= self.last_indents(position, block, loose, indent, candidates);
+                // A word of indentation needs something solid behind it; at the end of the text, only in some patterns.
+                let wrong = if R::WHOLE_TAIL { !block.solid() } else { loose };
+                starts |= self.rare.last_indents(position, wrong, indent, candidates);
             }
-            self.previous.loose_line_end = loose_line_end;
         }
-        if position < self.held.until {
-            self.held.replace(position, &mut starts);
+        let either_case = block.caseless | (block.mark & !mark);
+        let mut ends_with_lower = 0;
+        if R::LETTERS == Letters::Cased {
+            let capitals;
+            (capitals, ends_with_lower) = self.capitals(position, block, word, either_case);
+            starts |= capitals;
         }
-        let quotes = block.apostrophe & others & after(block.letter, next.letter, 1);
+        if position < self.rare.held.until {
+            self.rare.held.replace(position, &mut starts);
+        }
+        let before_quotes = if R::CONTRACTIONS == Contractions::Suffix { after_word } else { others };
+        let quotes = block.apostrophe & before_quotes & after(block.letter, next.letter, 1);
         if quotes != 0 {
-            self.contractions(position, quotes, &mut starts);
+            starts = self.rare.contractions(position, quotes, starts);
         }
 
         self.group = group;
         self.previous = Previous {
-            letter: block.letter,
+            word,
             number: block.number,
-            other: block.other,
+            other,
             blank: block.blank,
             loose,
-            attached,
             indent,
+            attached,
+            either_case,
             ends_with_first,
-            ..self.previous
+            ends_with_lower,
         };
+        starts
+    }
+
+    /// The capitals that begin a word behind other letters, and whether the block ends so that a capital would begin
+    /// one (1 or 0).
+    ///
+    /// A small letter ends the capitals of a word; letters of either case leave it as it is. So a capital begins a word
+    /// if the last letter before it that is of one case is a small one. Without one, capitals behind a letter of either
+    /// case go on with the word if any letter but a capital follows; otherwise the letter of either case was the last
+    /// of its word.
+    #[inline(always)]
+    fn capitals(&self, position: usize, block: &Block, word: u64, either_case: u64) -> (u64, u64) {
+        let lower = block.letter & !block.upper & !block.caseless;
+        let after_lower = lower << 1 | self.previous.ends_with_lower;
+        // Carry it through the letters of either case.
+        let (sum, reaches_on) = either_case.overflowing_add(after_lower & either_case);
+        let after_lower = after_lower | (sum & !either_case);
+        let mut starts = block.upper & after_lower;
+        let undecided = block.upper & before(either_case, self.previous.either_case) & !after_lower;
+        if undecided != 0 {
+            starts |= self.rare.last_capitals(position, block.upper, word, undecided);
+        }
+        (starts, lower >> 63 | u64::from(reaches_on))
+    }
+}
+
+impl<R: Rules> Rare<'_, R> {
+    /// Which of the capitals, the first of their runs, stand in runs that end their words.
+    #[inline(never)]
+    fn last_capitals(&self, position: usize, upper: u64, word: u64, mut undecided: u64) -> u64 {
+        let mut starts = 0;
+        while undecided != 0 {
+            let first = undecided.trailing_zeros();
+            let end = first + (upper >> first).trailing_ones();
+            let ends_word = if end < 64 {
+                word >> end & 1 == 0
+            } else {
+                let end = self.reader.skip(self.reader.next_character(position + 64), UPPER);
+                !self.reader.is(end, LETTER | MARK)
+            };
+            starts |= u64::from(ends_word) << first;
+            undecided &= undecided - 1;
+        }
         starts
     }
 
@@ -246,7 +349,7 @@ impl<'a, R: Rules> Finder<'a, R> {
     /// if it does not end the text. Candidates are the first characters after each line end; the right one is that
     /// from which the indentation runs on to something solid, not to a further line end.
     #[inline(never)]
-    fn last_indents(&self, position: usize, block: &Block, loose: u64, indent: u64, candidates: u64) -> u64 {
+    fn last_indents(&self, position: usize, wrong: u64, indent: u64, candidates: u64) -> u64 {
         let mut right = candidates;
         let (sum, reaches_on) = indent.overflowing_add(candidates);
         if reaches_on {
@@ -255,9 +358,7 @@ impl<'a, R: Rules> Finder<'a, R> {
                 right &= !(1 << last);
             }
         }
-        let ends = sum & !indent;
-        // Behind the end of the text there is nothing solid.
-        let mut wrong = ends & if R::WHOLE_TAIL { !block.solid() } else { loose };
+        let mut wrong = wrong & sum & !indent;
         while wrong != 0 {
             let before_it = right & (wrong & wrong.wrapping_neg()).wrapping_sub(1);
             right &= !(1 << (63 - before_it.leading_zeros()));
@@ -267,11 +368,9 @@ impl<'a, R: Rules> Finder<'a, R> {
     }
 
     /// Whether the indentation that comes from before `position` runs on to something that leaves it a word.
-    fn indent_ends_well(&self, mut position: usize) -> bool {
+    fn indent_ends_well(&self, position: usize) -> bool {
         let text = self.reader.text;
-        while text.get(position).is_some_and(|byte| byte & 0xC0 == 0x80) {
-            position += 1; // the rest of a character that stands across the edge
-        }
+        let mut position = self.reader.next_character(position);
         while position < text.len() {
             let (class, length) = self.reader.at(position);
             if class & SPACE == 0 {
@@ -285,43 +384,143 @@ impl<'a, R: Rules> Finder<'a, R> {
         !R::WHOLE_TAIL
     }
 
-    /// Look at each apostrophe that begins a word and stands before a letter.
+    /// Look at each apostrophe that may begin a contraction, and put the starts right if it does.
     #[inline(never)]
-    fn contractions(&mut self, position: usize, mut quotes: u64, starts: &mut u64) {
+    fn contractions(&mut self, position: usize, mut quotes: u64, mut starts: u64) -> u64 {
         while quotes != 0 {
             let quote = position + quotes.trailing_zeros() as usize;
-            if let Some(length) = contraction(&self.reader.text[quote..], R::CONTRACTIONS) {
-                self.held.from = quote + 1;
-                self.held.until = quote + length + 1;
-                self.held.starts.clear();
-                if quote + length < self.reader.text.len() {
-                    self.held.starts.push(quote + length);
-                }
-                self.held.replace(position, starts);
-            }
             quotes &= quotes - 1;
+            if R::CONTRACTIONS == Contractions::Suffix && quote == self.contraction_end {
+                continue;
+            }
+            if let Some(length) = contraction::<R>(&self.reader.text[quote..]) {
+                self.hold(quote, quote + length);
+                self.held.replace(position, &mut starts);
+            }
+        }
+        starts
+    }
+
+    /// Set down the starts in and behind the contraction from `quote` to `end`, where the masks know nothing of it.
+    fn hold(&mut self, quote: usize, end: usize) {
+        let held = &mut self.held;
+        held.starts.clear();
+        held.done = 0;
+        if R::CONTRACTIONS == Contractions::Suffix {
+            self.contraction_end = end;
+            // Letters behind it are a new word, and tell their case anew: they are read one by one. Anything else is a
+            // start in the masks too.
+            held.from = quote;
+            held.until = self.reader.skip(end, word_classes::<R>());
+            let mut start = end;
+            while start < held.until {
+                held.starts.push(start);
+                start = word_end::<R>(&self.reader, start);
+            }
+        } else {
+            // The apostrophe is a start in the masks. What follows the contraction is one now.
+            held.from = quote + 1;
+            held.until = end + 1;
+            if end < self.reader.text.len() {
+                held.starts.push(end);
+            }
         }
     }
 }
 
 impl Held {
     /// Replace what the masks say of the block at `position`.
-    fn replace(&self, position: usize, starts: &mut u64) {
+    fn replace(&mut self, position: usize, starts: &mut u64) {
         let inside = |place: usize| place.saturating_sub(position).min(64);
         *starts &= !(ones_below(inside(self.until)) & !ones_below(inside(self.from)));
-        for start in &self.starts {
-            if (position..position + 64).contains(start) {
-                *starts |= 1 << (start - position);
-            }
+        while let Some(start) = self.starts.get(self.done)
+            && *start < position + 64
+        {
+            *starts |= 1 << (start - position);
+            self.done += 1;
         }
     }
 }
 
-/// Line ends that stand right behind others, or behind such line ends.
+/// The characters that are no letters, numbers or whitespace, and what belongs to their words.
+struct Others {
+    /// `[^\s\p{L}\p{N}]`, but for marks in words of letters and for what is attached.
+    other: u64,
+    /// Line ends (and slashes, in some patterns) that belong to the word of others before them.
+    attached: u64,
+    /// The marks that are among the others.
+    mark: u64,
+}
+
 #[inline(always)]
-fn attached_line_ends(block: &Block, previous: &Previous) -> u64 {
-    let first = block.line_end & before(block.other, previous.other | previous.attached);
-    flood(block.line_end, first)
+fn others<R: Rules>(block: &Block, previous: &Previous) -> Others {
+    let after_other = before(block.other, previous.other | previous.attached);
+    match R::LINE_ENDS {
+        LineEnds::Plain => Others { other: block.other, attached: 0, mark: 0 },
+        LineEnds::Cut => {
+            let attached = flood(block.line_end, block.line_end & after_other);
+            Others { other: block.other, attached, mark: 0 }
+        }
+        LineEnds::CutWithSlashes if block.mark & after_other != 0 => others_with_marks(*block, *previous),
+        LineEnds::CutWithSlashes => {
+            let first = (block.line_end & after_other) | (block.slash & previous.attached >> 63);
+            let attached = flood(block.line_end | block.slash, first);
+            Others { other: block.other & !attached, attached, mark: 0 }
+        }
+    }
+}
+
+/// The same where marks stand behind others, one by one. A mark makes a word of letters if the other before it is just
+/// one, which then is the prefix of that word; otherwise it is one more of the others.
+#[inline(never)]
+fn others_with_marks(block: Block, previous: Previous) -> Others {
+    /// What the characters so far have come to.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Run {
+        None,
+        /// One other, which could be a prefix.
+        Single,
+        /// Others that cannot: several, or with a blank before them.
+        Several,
+        /// Line ends and slashes behind others.
+        Attached,
+    }
+    let mut run = if previous.attached >> 63 != 0 {
+        Run::Attached
+    } else if previous.other >> 63 == 0 {
+        Run::None
+    } else if previous.ends_with_first != 0 {
+        Run::Single
+    } else {
+        Run::Several
+    };
+    let mut attached = 0;
+    // The rest of a character across the edge goes with its beginning.
+    let straddling = block.continuation & !block.continuation.wrapping_add(1);
+    let mut mark = if run == Run::None { 0 } else { block.mark & straddling };
+    let after_blank = before(block.blank, previous.blank);
+    let mut characters = (block.solid() | block.space) & !block.continuation;
+    while characters != 0 {
+        let bit = characters & characters.wrapping_neg();
+        characters &= characters - 1;
+        let bytes = (characters & characters.wrapping_neg()).wrapping_sub(bit); // up to the next character
+        if block.mark & bit != 0 {
+            if run == Run::Several {
+                mark |= block.mark & bytes;
+            } else {
+                run = Run::None;
+            }
+        } else if block.line_end & bit != 0 && run != Run::None || block.slash & bit != 0 && run == Run::Attached {
+            run = Run::Attached;
+            attached |= bit;
+        } else if block.other & bit != 0 {
+            let alone = matches!(run, Run::None | Run::Attached) && after_blank & bit == 0;
+            run = if alone { Run::Single } else { Run::Several };
+        } else {
+            run = Run::None;
+        }
+    }
+    Others { other: (block.other | mark) & !attached, attached, mark }
 }
 
 /// The last character of each run of whitespace, where something solid follows.
@@ -346,7 +545,7 @@ fn last_spaces(block: &Block, next: &Block) -> u64 {
 fn number_groups(block: &Block, runs: u64, group: u32) -> (u64, u32) {
     let number = block.number;
     if number & block.wide != 0 {
-        return wide_number_groups(block, runs, group);
+        return wide_number_groups(number, block.continuation, runs, group);
     }
     let mut starts = runs;
     if group > 0 {
@@ -370,9 +569,9 @@ fn number_groups(block: &Block, runs: u64, group: u32) -> (u64, u32) {
 
 /// The same where numbers take several bytes: one by one.
 #[inline(never)]
-fn wide_number_groups(block: &Block, runs: u64, mut group: u32) -> (u64, u32) {
+fn wide_number_groups(number: u64, continuation: u64, runs: u64, mut group: u32) -> (u64, u32) {
     let mut starts = 0;
-    let mut numbers = block.number & !block.continuation;
+    let mut numbers = number & !continuation;
     while numbers != 0 {
         let bit = numbers & numbers.wrapping_neg();
         if runs & bit != 0 || group == 0 || group == 3 {
@@ -382,7 +581,7 @@ fn wide_number_groups(block: &Block, runs: u64, mut group: u32) -> (u64, u32) {
         group += 1;
         numbers &= numbers - 1;
     }
-    (starts, if block.number >> 63 != 0 { group } else { 0 })
+    (starts, if number >> 63 != 0 { group } else { 0 })
 }
 
 /// Bit `i` is what `mask` says of the byte before byte `i`.

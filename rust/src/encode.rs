@@ -8,7 +8,7 @@
 //! * above that, a linked list over the word and a queue of the pairs that can merge, by rank. A merge makes only pairs
 //!   of higher rank than its own (it is their part), so ranks leave the queue in rising order, and a radix heap, which
 //!   relies on this, costs a few sequential moves an entry where a binary heap costs `log n` cache misses: a word of 5 MB of one letter
-//!   takes about 0.2 s, not the hours of the quadratic way.
+//!   takes a fraction of a second, not the hours of the quadratic way.
 //!
 //! The way of `tiktoken`, to look the whole word up as a token first, is not taken: it is right for merges that were
 //! learned, where each token's bytes encode to that token, but not for every merge list a file can hold. What it saves
@@ -24,9 +24,9 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Number of base tokens: every byte is one.
 pub const BYTES: u32 = 256;
 
-/// Longest word, in bytes, that takes the plain scan. On words cut from mixed text the two ways cross between 48 and
-/// 96 bytes, and are within a tenth of each other there.
-const SHORT: usize = 64;
+/// Longest word, in bytes, that takes the plain scan. On chunks of text in 28 languages and code, with 16,000 merges,
+/// the two ways cross between 96 and 192 bytes: 126 against 177 ns a byte at 96, 232 against 167 at 192.
+const SHORT: usize = 128;
 
 /// No rank, and no position.
 const NONE: u32 = u32::MAX;

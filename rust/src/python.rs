@@ -345,9 +345,7 @@ impl Words {
     #[new]
     fn new(py: Python<'_>, batches: &Bound<'_, PyAny>, weights: Vec<u64>, min_word_count: u64) -> PyResult<Self> {
         let mut builder = learn::Words::builder(weights, min_word_count);
-        each_batch(py, batches, |rows| {
-            (0..rows.len()).try_for_each(|i| Ok(builder.push(rows.word(i), rows.sources[i], rows.counts[i])?))
-        })?;
+        each_batch(py, batches, |rows| Ok(builder.push_rows(rows)?))?;
         Ok(Self { inner: py.detach(|| builder.finish()) })
     }
 

@@ -1,9 +1,10 @@
 //! The plain scanner: one character after another, the alternatives of the pattern in their order.
 //!
-//! It runs where nothing faster does, and every faster scanner is held equal to it. 400 MB/s or so.
+//! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
-use crate::classes::{ClassMap, ClassSet, LETTER, NUMBER, SPACE, class_map};
-use crate::scan::{Cl100k, Contractions, Gpt2, Numbers, Pattern, Prefix, Rules};
+use crate::classes::{CASELESS, ClassMap, ClassSet, LETTER, LOWER, MARK, NUMBER, SPACE, UPPER, class_map};
+use crate::scan::{Cl100k, Contractions, Gpt2, LineEnds, Llama3, Numbers, O200k, Qwen2};
+use crate::scan::{Letters, Pattern, Prefix, Rules};
 
 /// Call `emit` with each word of `text`, in order. The slow twin of [`crate::scan::Scanner`].
 pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str)) {
@@ -15,13 +16,16 @@ pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str))
     match pattern {
         Pattern::Gpt2 => ends::<Gpt2>(text, each),
         Pattern::Cl100k => ends::<Cl100k>(text, each),
+        Pattern::Llama3 => ends::<Llama3>(text, each),
+        Pattern::Qwen2 => ends::<Qwen2>(text, each),
+        Pattern::O200k => ends::<O200k>(text, each),
     }
 }
 
 /// Call `emit` with the end of each word of `text`, in order, as byte offsets.
 ///
-/// Linear in the text: each rule reads to the end of the word it makes, and whitespace, which may be given back, is
-/// read twice at most.
+/// Linear in the text: what a rule reads beyond the end of its word (whitespace that is given back, capitals that could
+/// have been followed by a small letter) is read at most once more.
 pub(crate) fn ends<R: Rules>(text: &str, mut emit: impl FnMut(usize)) {
     let reader = Reader { text: text.as_bytes(), classes: class_map() };
     let mut position = 0;
@@ -33,36 +37,82 @@ pub(crate) fn ends<R: Rules>(text: &str, mut emit: impl FnMut(usize)) {
 
 /// The end of the word that begins at `start`, which is before the end of the text.
 #[inline(always)]
-fn word_end<R: Rules>(reader: &Reader, start: usize) -> usize {
+pub(crate) fn word_end<R: Rules>(reader: &Reader, start: usize) -> usize {
     let first = reader.text[start];
-    if first == b'\''
-        && let Some(length) = contraction(&reader.text[start..], R::CONTRACTIONS)
+    if R::CONTRACTIONS != Contractions::Suffix
+        && first == b'\''
+        && let Some(length) = contraction::<R>(&reader.text[start..])
     {
         return start + length;
     }
     let (class, length) = reader.at(start);
     let after_space = if first == b' ' { start + 1 } else { start };
 
+    let in_words = word_classes::<R>();
     let letters = match R::PREFIX {
         Prefix::Space => after_space,
-        Prefix::AnyButLineEnd if class & (LETTER | NUMBER) != 0 || is_line_end(first) => start,
+        // With `Cased`, a mark could be a prefix too. It need not: the letters and marks after it give the same word.
+        Prefix::AnyButLineEnd if class & (in_words | NUMBER) != 0 || is_line_end(first) => start,
         Prefix::AnyButLineEnd => start + length,
     };
-    if reader.is(letters, LETTER) {
-        return reader.skip(letters, LETTER);
+    if reader.is(letters, in_words) {
+        return match R::LETTERS {
+            Letters::Any => reader.skip(letters, LETTER),
+            Letters::Cased => cased_end::<R>(reader, letters),
+        };
     }
 
-    match R::NUMBERS {
-        Numbers::SpaceAndAll if reader.is(after_space, NUMBER) => return reader.skip(after_space, NUMBER),
-        Numbers::UpTo(most) if class & NUMBER != 0 => return reader.skip_up_to(start, NUMBER, most),
-        _ => {}
+    if R::NUMBERS == Numbers::SpaceAndAll {
+        if reader.is(after_space, NUMBER) {
+            return reader.skip(after_space, NUMBER);
+        }
+    } else if class & NUMBER != 0 {
+        let most = if R::NUMBERS == Numbers::Ones { 1 } else { 3 };
+        return reader.skip_up_to(start, NUMBER, most);
     }
 
     let after_others = reader.skip_others(after_space);
     if after_others > after_space {
-        return if R::LINE_ENDS { reader.skip_line_ends(after_others) } else { after_others };
+        return match R::LINE_ENDS {
+            LineEnds::Plain => after_others,
+            LineEnds::Cut => reader.skip_bytes(after_others, is_line_end),
+            LineEnds::CutWithSlashes => reader.skip_bytes(after_others, |byte| is_line_end(byte) || byte == b'/'),
+        };
     }
     whitespace_end::<R>(reader, start)
+}
+
+/// What a word of letters is made of.
+pub(crate) const fn word_classes<R: Rules>() -> ClassSet {
+    match R::LETTERS {
+        Letters::Any => LETTER,
+        Letters::Cased => LETTER | MARK,
+    }
+}
+
+/// The end of the word of letters and marks at `start`, told by case: capitals, then small letters; what has no case
+/// counts as either. At least one of the two must be there, small ones before capitals.
+fn cased_end<R: Rules>(reader: &Reader, start: usize) -> usize {
+    let mut end = start;
+    let mut after_caseless = None;
+    while reader.is(end, UPPER | CASELESS | MARK) {
+        let (class, length) = reader.at(end);
+        end += length;
+        if class != UPPER {
+            after_caseless = Some(end);
+        }
+    }
+    if reader.is(end, LOWER) {
+        end = reader.skip(end, LOWER | CASELESS | MARK);
+    } else {
+        // No small letter behind the capitals: the first alternative gives them back until one without case is at the
+        // end, and takes that for a small one. If there is none, the second alternative takes all the capitals.
+        end = after_caseless.unwrap_or(end);
+    }
+    if reader.text.get(end) == Some(&b'\'') {
+        end += contraction::<R>(&reader.text[end..]).unwrap_or(0);
+    }
+    end
 }
 
 /// The end of the word of whitespace at `start`: nothing else begins there.
@@ -80,7 +130,7 @@ fn whitespace_end<R: Rules>(reader: &Reader, start: usize) -> usize {
     let at_end_of_text = end == reader.text.len();
     if R::WHOLE_TAIL && at_end_of_text {
         end
-    } else if R::LINE_ENDS && after_line_end > start {
+    } else if R::LINE_ENDS != LineEnds::Plain && after_line_end > start {
         after_line_end
     } else if at_end_of_text || last == start {
         end
@@ -90,16 +140,17 @@ fn whitespace_end<R: Rules>(reader: &Reader, start: usize) -> usize {
 }
 
 /// The length of the contraction at the beginning of `rest`, which begins with an apostrophe.
-pub(crate) fn contraction(rest: &[u8], contractions: Contractions) -> Option<usize> {
+pub(crate) fn contraction<R: Rules>(rest: &[u8]) -> Option<usize> {
+    let any_case = R::CONTRACTIONS != Contractions::LowerCase;
     let letter = |index: usize| {
         let byte = *rest.get(index)?;
-        Some(if contractions == Contractions::AnyCase { byte.to_ascii_lowercase() } else { byte })
+        Some(if any_case { byte.to_ascii_lowercase() } else { byte })
     };
     match (letter(1)?, letter(2)) {
         (b's' | b'd' | b'm' | b't', _) => Some(2),
         (b'l', Some(b'l')) | (b'v' | b'r', Some(b'e')) => Some(3),
         // U+017F, the long s, folds to `s`. Its bytes are no ASCII letters, so lowering the case left them alone.
-        (0xC5, Some(0xBF)) if contractions == Contractions::AnyCase => Some(3),
+        (0xC5, Some(0xBF)) if any_case => Some(3),
         _ => None,
     }
 }
@@ -123,19 +174,34 @@ impl Reader<'_> {
         if first < 0x80 { (self.classes[first as usize], 1) } else { self.at_wide(position) }
     }
 
-    fn at_wide(&self, position: usize) -> (ClassSet, usize) {
-        let byte = |index: usize| self.text[position + index] as usize;
-        let low = |index: usize| byte(index) & 0x3F;
-        let (code_point, length) = match byte(0) {
-            first @ ..0xE0 => ((first & 0x1F) << 6 | low(1), 2),
-            first @ ..0xF0 => ((first & 0x0F) << 12 | low(1) << 6 | low(2), 3),
-            first => ((first & 0x07) << 18 | low(1) << 12 | low(2) << 6 | low(3), 4),
+    /// The same for a character known not to be ASCII.
+    #[inline(always)]
+    pub fn at_wide(&self, position: usize) -> (ClassSet, usize) {
+        // Four bytes in one load, but for the last ones of the text.
+        let bytes = match self.text[position..].first_chunk() {
+            Some(bytes) => *bytes,
+            None => std::array::from_fn(|index| self.text.get(position + index).copied().unwrap_or(0)),
+        };
+        let [first, second, third, fourth] = bytes.map(|byte| byte as usize);
+        let (second, third, fourth) = (second & 0x3F, third & 0x3F, fourth & 0x3F);
+        let (code_point, length) = match first {
+            ..=0xDF => ((first & 0x1F) << 6 | second, 2),
+            0xE0..=0xEF => ((first & 0x0F) << 12 | second << 6 | third, 3),
+            _ => ((first & 0x07) << 18 | second << 12 | third << 6 | fourth, 4),
         };
         (self.classes[code_point], length)
     }
 
+    /// The first position from `position` on that is no continuation byte.
+    pub fn next_character(&self, mut position: usize) -> usize {
+        while self.text.get(position).is_some_and(|byte| byte & 0xC0 == 0x80) {
+            position += 1;
+        }
+        position
+    }
+
     /// Whether a character of one of the classes is at `position`; there is none at the end of the text.
-    fn is(&self, position: usize, classes: ClassSet) -> bool {
+    pub fn is(&self, position: usize, classes: ClassSet) -> bool {
         position < self.text.len() && self.at(position).0 & classes != 0
     }
 
@@ -152,7 +218,7 @@ impl Reader<'_> {
         position
     }
 
-    fn skip(&self, position: usize, classes: ClassSet) -> usize {
+    pub fn skip(&self, position: usize, classes: ClassSet) -> usize {
         self.skip_while(position, |class| class & classes != 0)
     }
 
@@ -171,8 +237,8 @@ impl Reader<'_> {
         position
     }
 
-    fn skip_line_ends(&self, position: usize) -> usize {
-        position + self.text[position..].iter().take_while(|&&byte| is_line_end(byte)).count()
+    fn skip_bytes(&self, position: usize, condition: impl Fn(u8) -> bool) -> usize {
+        position + self.text[position..].iter().take_while(|&&byte| condition(byte)).count()
     }
 }
 
@@ -248,5 +314,26 @@ mod tests {
         // Only at the end of a text does whitespace stay in one piece across line ends.
         check(Pattern::Cl100k, &["a", "  \n  "]);
         check(Pattern::Cl100k, &["a", "  \n", " ", " b"]);
+    }
+
+    #[test]
+    fn llama3_and_qwen2_differ_from_cl100k() {
+        for pattern in [Pattern::Llama3, Pattern::Qwen2] {
+            check(pattern, &["I", "'Ll", " go", "'ſ", "!\n", "  \n", "  "]);
+        }
+        check(Pattern::Llama3, &["a", " ", "123", "45"]);
+        check(Pattern::Qwen2, &["a", " ", "1", "2", "3", "½", "5"]);
+    }
+
+    #[test]
+    fn o200k_tells_case() {
+        let check = |expected: &[&str]| check(Pattern::O200k, expected);
+        check(&["camel", "Case", " HTTPServer", " Http", "SERVER", "_name"]);
+        check(&["don't", " DON'T", "x", " it's", "'s", " '", "s"]);
+        // Letters without case go with both kinds, but capitals that nothing follows are left alone.
+        check(&["中ABc", " 中", "ABC", " a中", "B", " A中b"]);
+        // Marks belong to words, unless they come in a run of other characters.
+        check(&["हिन्दी", " e\u{301}", "A", " \u{301}a", "!\u{301}a", "!!\u{301}", "a"]);
+        check(&["!\n/\n/", "!/\r\n/", "x", " \n", "/x", "  \n", "  "]);
     }
 }

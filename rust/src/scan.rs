@@ -10,7 +10,8 @@ use crate::blocks::BlockScan;
 use crate::scalar;
 use crate::simd;
 
-/// A named pattern: how the text of a document is cut into words.
+/// A named pattern: how the text of a document is cut into words. Each finds the words that its regular expression
+/// finds in Python's `regex` module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// GPT-2's: a space joins the letters, numbers or other characters after it.
@@ -22,17 +23,33 @@ pub enum Pattern {
     ///
     /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`
     Cl100k,
+    /// Llama 3's: as `Cl100k`, but line ends cut whitespace at the end of a document too.
+    ///
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    Llama3,
+    /// Qwen 2's: as `Llama3`, but each number is a word.
+    ///
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    Qwen2,
+    /// GPT-4o's: as `Llama3`, but words are cut before a capital (`camelCase` is two), marks belong to the letters
+    /// they stand on, contractions stay with their words, and slashes behind a line end with the characters before it.
+    ///
+    /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    O200k,
 }
 
 impl Pattern {
     /// Every named pattern.
-    pub const ALL: &[Pattern] = &[Pattern::Gpt2, Pattern::Cl100k];
+    pub const ALL: &[Pattern] = &[Pattern::Gpt2, Pattern::Cl100k, Pattern::Llama3, Pattern::Qwen2, Pattern::O200k];
 
     /// The name users write.
     pub const fn name(self) -> &'static str {
         match self {
             Pattern::Gpt2 => "gpt2",
             Pattern::Cl100k => "cl100k",
+            Pattern::Llama3 => "llama3",
+            Pattern::Qwen2 => "qwen2",
+            Pattern::O200k => "o200k",
         }
     }
 
@@ -45,24 +62,26 @@ impl Pattern {
 /// What a pattern's regular expression says, as choices. Constants of a type, so that each scanner is compiled once
 /// for each pattern and a choice costs nothing where it is not made.
 pub(crate) trait Rules {
-    /// Which contractions (`'s 'd 'm 't 'll 've 're`) are words.
-    const CONTRACTIONS: Contractions;
+    /// What is a run of letters.
+    const LETTERS: Letters;
     /// What may stand before the letters of a word.
     const PREFIX: Prefix;
+    /// Where contractions (`'s 'd 'm 't 'll 've 're`) are told from other apostrophes.
+    const CONTRACTIONS: Contractions;
     /// How numbers are cut.
     const NUMBERS: Numbers;
-    /// `\s*[\r\n]`: whitespace is cut after its last line end, and line ends join the other characters before them.
-    const LINE_ENDS: bool;
+    /// What line ends do.
+    const LINE_ENDS: LineEnds;
     /// `\s++$`: whitespace at the end of the text is one word, before any other rule for whitespace.
     const WHOLE_TAIL: bool;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contractions {
-    /// `'(?:[sdmt]|ll|ve|re)`
-    LowerCase,
-    /// `'(?i:[sdmt]|ll|ve|re)`, where `ſ` (U+017F) is an `s`.
-    AnyCase,
+pub(crate) enum Letters {
+    /// `\p{L}+`
+    Any,
+    /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
+    Cased,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,31 +93,89 @@ pub(crate) enum Prefix {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contractions {
+    /// `'(?:[sdmt]|ll|ve|re)`, a word of its own.
+    LowerCase,
+    /// `'(?i:[sdmt]|ll|ve|re)`, a word of its own. `ſ` (U+017F) is an `s` here.
+    AnyCase,
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` at the end of a word of letters.
+    Suffix,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbers {
     /// ` ?\p{N}+`
     SpaceAndAll,
     /// `\p{N}{1,3}`
-    UpTo(usize),
+    Threes,
+    /// `\p{N}`
+    Ones,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LineEnds {
+    /// They are whitespace like any other.
+    Plain,
+    /// `\s*[\r\n]`: whitespace is cut after its last line end. ` ?[^\s\p{L}\p{N}]+[\r\n]*`: line ends join the other
+    /// characters before them.
+    Cut,
+    /// As `Cut`, with ` ?[^\s\p{L}\p{N}]+[\r\n/]*`.
+    CutWithSlashes,
 }
 
 pub(crate) struct Gpt2;
 
 impl Rules for Gpt2 {
-    const CONTRACTIONS: Contractions = Contractions::LowerCase;
+    const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::Space;
+    const CONTRACTIONS: Contractions = Contractions::LowerCase;
     const NUMBERS: Numbers = Numbers::SpaceAndAll;
-    const LINE_ENDS: bool = false;
+    const LINE_ENDS: LineEnds = LineEnds::Plain;
     const WHOLE_TAIL: bool = true; // `\s+(?!\S)` says the same here
 }
 
 pub(crate) struct Cl100k;
 
 impl Rules for Cl100k {
-    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::AnyButLineEnd;
-    const NUMBERS: Numbers = Numbers::UpTo(3);
-    const LINE_ENDS: bool = true;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const NUMBERS: Numbers = Numbers::Threes;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
     const WHOLE_TAIL: bool = true;
+}
+
+pub(crate) struct Llama3;
+
+impl Rules for Llama3 {
+    const LETTERS: Letters = Letters::Any;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const NUMBERS: Numbers = Numbers::Threes;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct Qwen2;
+
+impl Rules for Qwen2 {
+    const LETTERS: Letters = Letters::Any;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const NUMBERS: Numbers = Numbers::Ones;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct O200k;
+
+impl Rules for O200k {
+    const LETTERS: Letters = Letters::Cased;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::Suffix;
+    const NUMBERS: Numbers = Numbers::Threes;
+    const LINE_ENDS: LineEnds = LineEnds::CutWithSlashes;
+    const WHOLE_TAIL: bool = false;
 }
 
 /// Which code finds the words. All levels find the same ones.
@@ -180,10 +257,16 @@ impl Scanner {
     /// # Panics
     /// When a single word is longer than `u32::MAX` bytes.
     pub fn scan(&mut self, text: &str, mut sink: impl FnMut(&[u8], &[u32])) {
+        if text.is_empty() {
+            return;
+        }
         // The sink is called seldom, so it goes behind a pointer, and the scanners are not compiled again for each.
         match self.pattern {
             Pattern::Gpt2 => self.scan_by::<Gpt2>(text, &mut sink),
             Pattern::Cl100k => self.scan_by::<Cl100k>(text, &mut sink),
+            Pattern::Llama3 => self.scan_by::<Llama3>(text, &mut sink),
+            Pattern::Qwen2 => self.scan_by::<Qwen2>(text, &mut sink),
+            Pattern::O200k => self.scan_by::<O200k>(text, &mut sink),
         }
     }
 

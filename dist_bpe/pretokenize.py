@@ -1,0 +1,381 @@
+"""Patterns: how a text is cut into words before anything is counted, by name or by any regular expression.
+
+A pattern is stored once, as the text that Python's `regex` module reads. The libraries that later read an exported
+vocabulary run other regex engines, so a named pattern also knows the texts that mean the same there; for a custom one
+`warnings_for` compares the engines on the probe texts.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from dist_bpe import _core
+from dist_bpe.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Pattern:
+    r"""A way to cut text into words; every character of the text is in exactly one word.
+
+    Attributes:
+        regex: the pattern as the `regex` module reads it; each match is a word, and so is what stands between two.
+        name: None for a custom pattern.
+        summary: what it does, in a line.
+        tokenizers: the text that means the same to Oniguruma, the engine in Hugging Face `tokenizers`, where the first
+            would not: there `{1,3}+` is not possessive and `$` stands before every line end.
+        tiktoken: the same for `fancy-regex`, the engine in `tiktoken`.
+        byte_level: the `ByteLevel` pre-tokenizer of `tokenizers` has this pattern built in.
+        llama_cpp: the pre-tokenizer of llama.cpp to convert with.
+        aliases: other published texts of the same meaning, recognised when a vocabulary is read.
+    """
+
+    regex: str
+    name: str | None = None
+    summary: str = ""
+    tokenizers: str | None = None
+    tiktoken: str | None = None
+    byte_level: bool = False
+    llama_cpp: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def native(self) -> bool:
+        """Whether the compiled module has a scanner for it, some hundred times as fast as `words`."""
+        return self.name in _core.PATTERNS
+
+    @property
+    def tokenizers_regex(self) -> str:
+        """The text to hand to `tokenizers`."""
+        return self.tokenizers or self.regex
+
+    @property
+    def tiktoken_regex(self) -> str:
+        """The text to hand to `tiktoken`."""
+        return self.tiktoken or self.regex
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text known to mean this pattern."""
+        return (self.regex, self.tokenizers_regex, self.tiktoken_regex, *self.aliases)
+
+    def words(self, text: str) -> list[bytes]:
+        """Cut a text into words, through the `regex` module.
+
+        The whole match counts, so capture groups change nothing; empty matches are passed over; text between matches is
+        kept as words of its own, as the behaviour "isolated" of `tokenizers` does. (`tiktoken` drops such text.)
+
+        Raises:
+            UsageError: the text has a lone surrogate.
+        """
+        compiled = _compile(self.regex)
+        try:
+            if not compiled.groups:
+                found = compiled.findall(text)
+                # Matches never overlap, so only their lengths can show that something was lost between them.
+                if sum(map(len, found)) == len(text):
+                    return [word.encode() for word in found if word]
+            return [word.encode() for word in _isolated(compiled.finditer(text), text)]
+        except UnicodeEncodeError as error:
+            raise surrogate_error(text) from error
+
+
+def _isolated(matches: Iterable[Any], text: str) -> list[str]:
+    """The matches and what stands between them, in order, without empty pieces."""
+    words = []
+    end = 0
+    for match in matches:
+        start, stop = match.span()
+        if start == stop:
+            continue
+        if end < start:
+            words.append(text[end:start])
+        words.append(text[start:stop])
+        end = stop
+    if end < len(text):
+        words.append(text[end:])
+    return words
+
+
+GPT2 = Pattern(
+    name="gpt2",
+    summary="GPT-2's: English contractions in small letters, runs of letters, numbers, others, each with its space",
+    regex=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    # The text `tiktoken` publishes: the possessive forms keep its engine from walking back through long runs.
+    tiktoken=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    byte_level=True,
+    llama_cpp="gpt-2",
+    aliases=(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+)
+
+CL100K = Pattern(
+    name="cl100k",
+    summary="GPT-4's: contractions in any case, letters with one other character before, up to three digits, line ends",
+    regex=(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    # Greedy quantifiers give the same matches, since no alternative can go on after giving a character back.
+    tokenizers=(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?![\s\S])|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    llama_cpp="dbrx",
+)
+
+LLAMA3 = Pattern(
+    name="llama3",
+    summary="Llama 3's: as cl100k, but white space at the end of a text is cut at its line ends too",
+    regex=(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="llama-bpe",
+)
+
+QWEN2 = Pattern(
+    name="qwen2",
+    summary="Qwen 2's: as llama3, but every digit is a word",
+    regex=LLAMA3.regex.replace(r"\p{N}{1,3}", r"\p{N}"),
+    llama_cpp="qwen2",
+)
+
+O200K = Pattern(
+    name="o200k",
+    summary="GPT-4o's: as llama3, but marks belong to letters, a capital after a small letter begins a word",
+    regex=(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="gpt-4o",
+)
+
+PATTERNS: dict[str, Pattern] = {str(pattern.name): pattern for pattern in (GPT2, CL100K, LLAMA3, QWEN2, O200K)}
+"""The patterns that have a name. One definition here, and a rule in the native scanner, make a new one."""
+
+_BY_TEXT = {text: pattern for pattern in PATTERNS.values() for text in pattern.texts}
+
+
+@functools.cache
+def _compile(text: str) -> "regex.Pattern[str]":
+    return regex.compile(text)
+
+
+def find(text: str) -> Pattern:
+    """The pattern of a name, of a text that a named one is known by, or of any text that compiles.
+
+    Raises:
+        UsageError: no such name, or the text does not compile.
+    """
+    if text in PATTERNS:
+        return PATTERNS[text]
+    if text in _BY_TEXT:
+        return _BY_TEXT[text]
+    known = ", ".join(PATTERNS)
+    if not text:
+        raise UsageError(f"the pattern is empty; name one ({known}) or give a regular expression.")
+    if regex.fullmatch(r"[A-Za-z][\w.-]*", text):
+        raise UsageError(
+            f"unknown pattern {text!r}; the known names are: {known}. Anything else is read as a regular expression, "
+            f"which this does not look like (write (?:{text}) if it is one)."
+        )
+    try:
+        compiled = _compile(text)
+    except (regex.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"the pattern {text!r} does not compile: {error}.") from error
+    if compiled.flags & regex.REVERSE:
+        raise UsageError(f"the pattern {text!r} searches backwards; leave out its flag (?r), words go forwards.")
+    return Pattern(text)
+
+
+@functools.cache
+def resolve(text: str) -> Pattern:
+    """The pattern of a name or text, as `find`, once it is seen to cut the probe texts.
+
+    Raises:
+        UsageError: an unknown name; a text that does not compile, matches nothing, or splits nothing.
+    """
+    pattern = find(text)
+    if pattern.name is not None:
+        return pattern
+    compiled = _compile(pattern.regex)
+    if not any(match.group() for probe in PROBES for match in compiled.finditer(probe)):
+        raise UsageError(
+            f"the pattern {text!r} matches nothing in texts of {len(PROBES)} kinds (32 scripts, code, digits, white "
+            f"space), so each document would be one word; the patterns with a name are: {', '.join(PATTERNS)}."
+        )
+    if all(len(pattern.words(probe)) == 1 for probe in PROBES):
+        raise UsageError(
+            f"the pattern {text!r} splits nothing: it takes each text as one word; the patterns with a name are: "
+            f"{', '.join(PATTERNS)}."
+        )
+    return pattern
+
+
+def surrogate_error(text: str) -> UsageError:
+    """The error of a text that has no UTF-8 form; the same on every way in."""
+    at = next((i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff"), 0)
+    return UsageError(
+        f"the text has a lone surrogate, U+{ord(text[at]):04X}, at character {at:,}, which UTF-8 cannot write; "
+        "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+    )
+
+
+def warnings_for(pattern: Pattern) -> list[str]:
+    """What a user of a custom pattern should know before counting: where a library would cut the probe texts otherwise.
+
+    Each library is asked if it is installed. The named patterns are not asked about: the tests of this package hold
+    them equal, and each export is compared again.
+    """
+    if pattern.name is not None:
+        return []
+    shown = f"the pattern {pattern.regex!r}"
+    warnings = []
+    whole = sum(len(pattern.words(probe)) == 1 for probe in PROBES)
+    if 2 * whole > len(PROBES):
+        warnings.append(
+            f"{shown} leaves {whole} of {len(PROBES)} probe texts whole: words can be as long as documents."
+        )
+    compiled = _compile(pattern.regex)
+    if any(sum(len(match.group()) for match in compiled.finditer(probe)) < len(probe) for probe in PROBES):
+        warnings.append(
+            f"{shown} leaves text between its matches: it is kept as words of its own, and in `tokenizers` too, but "
+            r"`tiktoken` drops it; end the pattern with |[\s\S] to take every such character as a word."
+        )
+        libraries = {"tokenizers": differs_in_tokenizers}
+    else:
+        libraries = {"tokenizers": differs_in_tokenizers, "tiktoken": differs_in_tiktoken}
+    for library, differs in libraries.items():
+        try:
+            probe = differs(pattern, PROBES)
+        except ImportError:
+            continue
+        except ValueError as error:
+            warnings.append(f"`{library}` cannot read {shown} ({error}): the vocabulary will be of no use there.")
+            continue
+        if probe is not None:
+            warnings.append(
+                f"`{library}` cuts {probe!r} otherwise by {shown}: the vocabulary will give other ids there."
+            )
+    return warnings
+
+
+def differs_in_tokenizers(pattern: Pattern, texts: Iterable[str]) -> str | None:
+    """The first of some texts that Hugging Face `tokenizers` cuts otherwise by a pattern.
+
+    Raises:
+        ImportError: it is not installed.
+        ValueError: its engine does not read the pattern.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    try:
+        expression = Regex(pattern.tokenizers_regex)
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError(str(error)) from error
+    splitter: Any
+    if pattern.byte_level:
+        splitter = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    else:
+        splitter = pre_tokenizers.Split(expression, "isolated")
+    for text in texts:
+        cuts = [text[start:end].encode() for _, (start, end) in splitter.pre_tokenize_str(text)]
+        if cuts != pattern.words(text):
+            return text
+    return None
+
+
+def differs_in_tiktoken(pattern: Pattern, texts: Iterable[str]) -> str | None:
+    """The first of some texts that `tiktoken` cuts otherwise by a pattern.
+
+    Its cuts do not show, its ids do. So each text gets a vocabulary in which they tell: every word is a token, and so
+    are the two bytes across every border, of lower rank than all words. A piece that is one of the words becomes that
+    one token, since whole pieces are looked up first; a piece that holds a border has its two bytes merged before all
+    else; and a piece that is less than a word is not the word's token.
+
+    Raises:
+        ImportError: it is not installed.
+        ValueError: its engine does not read the pattern.
+    """
+    import tiktoken
+
+    for text in texts:
+        words = pattern.words(text)
+        ranks = {bytes([byte]): byte for byte in range(256)}
+        for before, after in itertools.pairwise(words):
+            ranks.setdefault(before[-1:] + after[:1], len(ranks))
+        for word in words:
+            ranks.setdefault(word, len(ranks))
+        encoding = tiktoken.Encoding("probe", pat_str=pattern.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
+        if encoding.encode_ordinary(text) != [ranks[word] for word in words]:
+            return text
+    return None
+
+
+PROBES: tuple[str, ...] = (
+    # 32 scripts: a greeting or two, a number, and the punctuation of the place.
+    "Good morning, world! The year has 365 days.",
+    "Grüße aus Köln, déjà-vu à l'été, Łódź, İstanbul, xin chào các bạn.",
+    "Καλημέρα, κόσμε! Τι κάνεις σήμερα; 24 ώρες.",
+    "Доброе утро, мир! Ещё 7 дней; щука — рыба.",
+    "Բարի լույս, աշխարհ։ 100 տարի։",
+    "დილა მშვიდობისა, სამყარო! 12 თვე.",
+    "שלום עולם, בֹּקֶר טוֹב! יש 7 ימים.",
+    "صباح الخير يا عالم، السَّلَامُ عَلَيْكُمْ ١٢٣٤ يوم؟",
+    "नमस्ते दुनिया! हिन्दी में १२३ शब्द हैं।",
+    "নমস্কার বিশ্ব! বাংলায় ৪৫ শব্দ।",
+    "ਸਤ ਸ੍ਰੀ ਅਕਾਲ ਦੁਨੀਆ! ੬੭ ਦਿਨ।",
+    "નમસ્તે દુનિયા! ગુજરાતી ૮૯.",
+    "ନମସ୍କାର ବିଶ୍ୱ! ଓଡ଼ିଆ ୧୨।",
+    "வணக்கம் உலகம்! தமிழ் மொழி 30.",
+    "నమస్కారం ప్రపంచం! తెలుగు ౪౫.",
+    "ನಮಸ್ಕಾರ ಜಗತ್ತು! ಕನ್ನಡ ೬೭.",
+    "നമസ്കാരം ലോകം! മലയാളം ൮൯.",
+    "ආයුබෝවන් ලෝකය! සිංහල 15.",
+    "สวัสดีชาวโลก วันนี้ที่ ๒๕ อากาศดีมาก",
+    "ສະບາຍດີ ໂລກ ໑໒",
+    "བཀྲ་ཤིས་བདེ་ལེགས། འཛམ་གླིང་ ༡༢",
+    "မင်္ဂလာပါ ကမ္ဘာ ၁၂၃။",
+    "សួស្តី ពិភពលោក ១២៣។",
+    "ሰላም ዓለም፣ ፲፪ ወራት።",
+    "ᎣᏏᏲ ᎡᎶᎯ 5.",
+    "ᠰᠠᠶᠢᠨ ᠪᠠᠶᠢᠨ᠎ᠠ ᠤᠤ ᠑᠒",
+    "你好，世界！今天是2024年5月1日。",
+    "こんにちは、せかい！ｶﾀｶﾅ ３つ。",
+    "コンピューター・プログラム１２",
+    "안녕하세요, 세계! 오늘은 5월 1일입니다.",
+    "ܫܠܡܐ ܥܠܡܐ ߊߞߋ ⵣⵓⵍ",
+    # Code: indentation by spaces and tabs, operators, names, blank lines with white space in them.
+    "def f(x):\n    if x >= 10:\n        return x_y['key'] != \"b\\n\"\n\n    return -1  # done\n",
+    "\tfor (int i = 0; i < n; ++i) {\n\t\ta[i] += b->c;\r\n\t}\r\n",
+    '<a href="https://example.org/p?q=1&r=2#top">x</a>\n  \n\t \n{"k": [1, 2.5e-3, null]}',
+    # Digits: one to seven, with separators, of other scripts, fractions, Roman numerals, ideographs.
+    "1 12 123 1234 12345 123456 1234567 3.14159 1,000,000 0x1F 007 2e10",
+    "½ ²³ Ⅷ ٣٤٥٦ ३४५६ 〇一二三 ①② 𝟘𝟙𝟚𝟛",
+    # Apostrophes: contractions in both cases, U+017F (an s to engines that fold case), typographic, stacked.
+    "don't DON'T I'll I'LL we've WE'VE you're'd it's IT'S a'ſ 'tis ''s 'rE o’clock '",
+    # White space: runs before words, at line ends, before the end, alone; the kinds engines disagree on.
+    "a  b   c    d\n\n\ne \n f\t\t g",
+    "a\r\n\r\nb\rc \r\n d\n \n",
+    "x  \n\n y ",
+    "end of text \n  ",
+    "   \n\t\n   ",
+    "\n",
+    "a\u00a0\u00a0b\u2003c\u3000\u3000d\u2028e\u2029f\u0085g\u0085\n\u1680h",
+    "a\x0b\x0cb\x1c\x1d\x1e\x1fc\u200b\u200d\ufeffd\u180ee\u2060",
+    "\x00\x01 \x7f\x00",
+    # Symbols and emoji: skin tones, joined families, flags, keycaps, surrogate pairs in UTF-16.
+    "🙂🙃 👩🏽‍💻 👨‍👩‍👧‍👦 🇮🇹🇰🇷 1️⃣ ❤️ ☃︎ 𝒳𝓎 🜁",
+    "€5 £6 ¥7 ± × ÷ √ ∞ ≠ → … «quoted» „low“ ‘single’ — – ‐ §¶ ©®™",
+    "!!! ??? ... ---- ==== //// **bold** __init__ ~~~ `x` @user #tag $VAR %d ^ & |",
+    # Combining marks: decomposed letters, several on one, at the start, after a space and a digit.
+    "e\u0301te\u0301 a\u0308\u0301o\u0327 \u0301x 1\u0301 \u20dd a\u0301\u0302\u0303b हि\u0903न्दी\u094d",
+)
+"""Texts on which engines are compared: 32 scripts, code, digits, apostrophes, white space, symbols, combining marks.
+
+Only code points that every engine has long known: on newer letters the Unicode tables differ, see docs/patterns.md.
+"""
