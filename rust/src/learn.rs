@@ -30,7 +30,7 @@ mod words;
 
 use std::ops::ControlFlow;
 
-use arena::{Arena, BLOCK, Place, Symbol};
+use arena::{Arena, BLOCK, Place, Symbol, prefetch};
 use pairs::Pairs;
 use threshold::Threshold;
 pub use words::{Words, WordsBuilder};
@@ -177,10 +177,10 @@ pub fn learn_measured(
     // Each merge takes at least one symbol away, so this many ids are enough whatever was asked for.
     let ids = 256 + options.merges.min(size);
     match (ids <= u16::IDS, size <= u32::LIMIT) {
-        (true, true) => Learner::<u16, u32>::new(words, &order, options, pulse)?.run(),
-        (false, true) => Learner::<u32, u32>::new(words, &order, options, pulse)?.run(),
-        (true, false) => Learner::<u16, u64>::new(words, &order, options, pulse)?.run(),
-        (false, false) => Learner::<u32, u64>::new(words, &order, options, pulse)?.run(),
+        (true, true) => Learner::<u16, u32>::new(words, order, options, pulse)?.run(),
+        (false, true) => Learner::<u32, u32>::new(words, order, options, pulse)?.run(),
+        (true, false) => Learner::<u16, u64>::new(words, order, options, pulse)?.run(),
+        (false, false) => Learner::<u32, u64>::new(words, order, options, pulse)?.run(),
     }
 }
 
@@ -229,6 +229,9 @@ impl Pulse<'_> {
     }
 }
 
+/// How many places ahead memory is asked for.
+const AHEAD: usize = 12;
+
 struct Learner<'a, S, P> {
     options: &'a Options,
     pulse: Pulse<'a>,
@@ -249,12 +252,13 @@ struct Learner<'a, S, P> {
 impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
     fn new(
         words: &Words,
-        order: &[u32],
+        order: Vec<u32>,
         options: &'a Options,
         mut pulse: Pulse<'a>,
     ) -> Result<Learner<'a, S, P>, LearnError> {
-        let threshold = Threshold::new(words, order, options);
-        let arena = Arena::new(words, order, &mut pulse)?;
+        let threshold = Threshold::new(words, &order, options);
+        let arena = Arena::new(words, &order, &mut pulse)?;
+        drop(order);
         let pairs = Pairs::of_bytes(&arena, threshold.value(), options.max_token_bytes, &mut pulse)?;
         Ok(Learner {
             options,
@@ -275,12 +279,11 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         let first_threshold = self.threshold.value();
         while self.merges.len() < self.options.merges {
             let Some(best) = self.pairs.pop_best(self.threshold.value(), &mut self.pulse)? else { break };
-            let (left, right) = best.pair();
+            let (left, right) = best.pair;
             self.merges.push(Merge { left, right, count: best.count });
             self.lengths.push(self.lengths[left as usize] + self.lengths[right as usize]);
             self.pulse.merges = self.merges.len();
-            let places = self.pairs.take_places(best.index);
-            let places = self.join(left, right, places)?;
+            let places = self.join(left, right, best.places)?;
             if self.recount(left, right) {
                 self.list(&places)?;
             }
@@ -317,6 +320,13 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         for next in 0..places.len() {
             if next % Pulse::PERIOD == 0 {
                 self.pulse.spend(Pulse::PERIOD.min(places.len() - next))?;
+            }
+            if let Some(ahead) = places.get(next + AHEAD) {
+                prefetch(symbols, ahead.position());
+                prefetch(&self.arena.weights, ahead.position() / BLOCK);
+                if length > 16 {
+                    prefetch(symbols, ahead.position() + length);
+                }
             }
             let place = places[next].position();
             if symbols[place] != left_symbol || symbols[place + left_length] != right_symbol {
@@ -363,25 +373,28 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
     fn recount(&mut self, left: u32, right: u32) -> bool {
         let token = self.token();
         let threshold = self.threshold.value();
-        let longest = self.options.max_token_bytes.unwrap_or(usize::MAX);
+        let room = match self.options.max_token_bytes {
+            Some(longest) => longest.saturating_sub(self.lengths[token as usize] as usize),
+            None => usize::MAX,
+        };
+        let keep = |other: u32, weight: u64| weight >= threshold && self.lengths[other as usize] as usize <= room;
         let mut any = false;
-        let mut keep = |pairs: &mut Pairs<P>, pair: (u32, u32), tally: &mut Tally| {
-            let length = self.lengths[pair.0 as usize] as usize + self.lengths[pair.1 as usize] as usize;
-            if tally.weight >= threshold && length <= longest {
-                tally.pair = pairs.store(pair, tally.weight, tally.places);
+        for &before in &self.before.tokens {
+            let (weight, places) = self.before.sums[before as usize];
+            self.pairs.lower((before, left), weight);
+            if keep(before, weight) {
+                self.before.pairs[before as usize] = self.pairs.store((before, token), weight, places);
                 any = true;
             }
-        };
-        for &before in &self.before.tokens {
-            let tally = &mut self.before.tallies[before as usize];
-            self.pairs.lower((before, left), tally.weight);
-            keep(&mut self.pairs, (before, token), tally);
         }
         for &after in &self.after.tokens {
-            let tally = &mut self.after.tallies[after as usize];
+            let (weight, places) = self.after.sums[after as usize];
             // Where two joined pairs meet, what has gone is the pair between the old tokens.
-            self.pairs.lower((right, if after == token { left } else { after }), tally.weight);
-            keep(&mut self.pairs, (token, after), tally);
+            self.pairs.lower((right, if after == token { left } else { after }), weight);
+            if keep(after, weight) {
+                self.after.pairs[after as usize] = self.pairs.store((token, after), weight, places);
+                any = true;
+            }
         }
         any
     }
@@ -391,18 +404,12 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         for (places, sides) in places.chunks(Pulse::PERIOD).zip(self.sides.chunks(Pulse::PERIOD)) {
             self.pulse.spend(places.len())?;
             for (&place, &[before, after]) in places.iter().zip(sides) {
-                if before != S::BORDER {
-                    let pair = self.before.tallies[before.id() as usize].pair;
-                    if pair != Tally::NO_PAIR {
-                        let length = self.lengths[before.id() as usize] as usize;
-                        self.pairs.add_place(pair, place.position() - length);
-                    }
+                if before != S::BORDER && self.before.pairs[before.id() as usize] != NO_PAIR {
+                    let start = place.position() - self.lengths[before.id() as usize] as usize;
+                    self.pairs.add_place(self.before.pairs[before.id() as usize], start);
                 }
-                if after != S::BORDER {
-                    let pair = self.after.tallies[after.id() as usize].pair;
-                    if pair != Tally::NO_PAIR {
-                        self.pairs.add_place(pair, place.position());
-                    }
+                if after != S::BORDER && self.after.pairs[after.id() as usize] != NO_PAIR {
+                    self.pairs.add_place(self.after.pairs[after.id() as usize], place.position());
                 }
             }
         }
@@ -423,51 +430,45 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
     }
 }
 
-/// Sums over the places of one merge, by the token that stands beside.
+/// Sums over the places of one merge, by the token that stands beside them.
 struct Neighbours {
-    /// One for each token; empty, except for those in `tokens`.
-    tallies: Vec<Tally>,
-    /// Tokens met, in the order in which they were met.
+    /// For each token the weight of the places that have it beside them, and their number. Zeros, except for `tokens`.
+    sums: Vec<(u64, usize)>,
+    /// The tokens met, in the order in which they were met.
     tokens: Vec<u32>,
+    /// For each token the new pair that it makes, or `NO_PAIR`. Apart from the sums, because it is needed later, and the
+    /// smaller these tables are, the more of them is in the cache.
+    pairs: Vec<u32>,
 }
 
-#[derive(Clone, Copy)]
-struct Tally {
-    weight: u64,
-    places: usize,
-    /// The new pair with this neighbour, if it is kept.
-    pair: u32,
-}
-
-impl Tally {
-    const NO_PAIR: u32 = u32::MAX;
-    const EMPTY: Tally = Tally { weight: 0, places: 0, pair: Tally::NO_PAIR };
-}
+const NO_PAIR: u32 = u32::MAX;
 
 impl Neighbours {
     fn new() -> Neighbours {
-        Neighbours { tallies: Vec::new(), tokens: Vec::new() }
+        Neighbours { sums: Vec::new(), tokens: Vec::new(), pairs: Vec::new() }
     }
 
     /// Makes room for tokens up to this one.
     fn reach(&mut self, token: u32) {
-        self.tallies.resize(token as usize + 1, Tally::EMPTY);
+        self.sums.resize(token as usize + 1, (0, 0));
+        self.pairs.resize(token as usize + 1, NO_PAIR);
     }
 
     #[inline]
     fn add(&mut self, token: u32, weight: u64) {
-        let tally = &mut self.tallies[token as usize];
-        if tally.places == 0 {
+        let (sum, places) = &mut self.sums[token as usize];
+        if *places == 0 {
             self.tokens.push(token);
         }
-        tally.places += 1;
         // Bounded by the count of one pair of bytes, which was checked.
-        tally.weight += weight;
+        *sum += weight;
+        *places += 1;
     }
 
     fn clear(&mut self) {
         for token in self.tokens.drain(..) {
-            self.tallies[token as usize] = Tally::EMPTY;
+            self.sums[token as usize] = (0, 0);
+            self.pairs[token as usize] = NO_PAIR;
         }
     }
 }

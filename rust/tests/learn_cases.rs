@@ -15,7 +15,7 @@ fn options(merges: usize) -> Options {
     Options { merges, min_pair_count: 1, max_token_bytes: None, threads: 1 }
 }
 
-fn words<'a>(pairs: &[(&'a str, u64)]) -> Words {
+fn words(pairs: &[(&str, u64)]) -> Words {
     pairs.iter().copied().collect()
 }
 

@@ -1,6 +1,5 @@
 //! The pairs that may still be merged: counts, lists of places, and which comes next.
 
-use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::hash::{BuildHasher, RandomState};
@@ -9,20 +8,31 @@ use super::arena::{Arena, Place, Symbol};
 use super::{LearnError, Pulse};
 
 /// A pair and the count it had when it was last looked at, which is its count or higher, because counts only fall. The
-/// greatest is the pair with the highest count, and of equals the one with the smallest ids.
+/// greatest is the pair with the highest count, and of equals the one with the smallest ids: one comparison of numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Candidate {
-    pub count: u64,
-    pair: Reverse<(u32, u32)>,
-    /// Where the pair's count and places are.
-    pub index: u32,
-}
+struct Candidate(u128);
 
 impl Candidate {
-    /// Left and right token.
-    pub fn pair(&self) -> (u32, u32) {
-        self.pair.0
+    fn new(count: u64, pair: (u32, u32)) -> Candidate {
+        Candidate(u128::from(count) << 64 | u128::from(!key(pair)))
     }
+
+    fn count(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    fn pair(self) -> (u32, u32) {
+        let key = !(self.0 as u64);
+        ((key >> 32) as u32, key as u32)
+    }
+}
+
+/// The pair to merge next.
+pub(super) struct Best<P> {
+    pub pair: (u32, u32),
+    pub count: u64,
+    /// Where it stood when it was stored.
+    pub places: Vec<P>,
 }
 
 pub(super) struct Pairs<P> {
@@ -84,7 +94,7 @@ impl<P: Place> Pairs<P> {
         self.index.insert(pair, index);
         self.counts.push(count);
         self.places.push(Vec::with_capacity(places));
-        self.queue.push(Candidate { count, pair: Reverse(pair), index });
+        self.queue.push(Candidate::new(count, pair));
         self.places_written += places;
         index
     }
@@ -104,25 +114,23 @@ impl<P: Place> Pairs<P> {
     }
 
     /// Takes out the best pair, if it has at least the count `threshold`. Pairs below that are dropped on the way.
-    pub fn pop_best(&mut self, threshold: u64, pulse: &mut Pulse) -> Result<Option<Candidate>, LearnError> {
+    pub fn pop_best(&mut self, threshold: u64, pulse: &mut Pulse) -> Result<Option<Best<P>>, LearnError> {
         while let Some(mut top) = self.queue.peek_mut() {
             pulse.spend(1)?;
-            let count = self.counts[top.index as usize];
+            let pair = top.pair();
+            let index = self.index.get(pair).expect("pairs in the queue are stored") as usize;
+            let count = self.counts[index];
             if count < threshold {
-                self.places[top.index as usize] = Vec::new();
+                self.places[index] = Vec::new();
                 PeekMut::pop(top);
-            } else if count < top.count {
-                top.count = count;
+            } else if count < top.count() {
+                *top = Candidate::new(count, pair);
             } else {
-                return Ok(Some(PeekMut::pop(top)));
+                PeekMut::pop(top);
+                return Ok(Some(Best { pair, count, places: std::mem::take(&mut self.places[index]) }));
             }
         }
         Ok(None)
-    }
-
-    /// The places of a pair, which has none afterwards.
-    pub fn take_places(&mut self, index: u32) -> Vec<P> {
-        std::mem::take(&mut self.places[index as usize])
     }
 
     /// Pairs stored until now.
