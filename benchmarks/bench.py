@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ PEERS = ("tokenizers", "rustbpe", "ffbpe", "bpeasy", "gigabpe", "sentencepiece")
 SLOW = {"tokenizers", "bpeasy", "rustbpe", "sentencepiece"}  # one round is enough: they are told apart by far more
 PATTERNS = ("gpt2", "cl100k")
 VOCAB_SIZE = 32_000
+TIMEOUT = 240  # seconds of one run
 ONE_THREAD = {
     "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
 }  # fmt: skip
@@ -52,12 +54,17 @@ def run(command: list[Any], core: int) -> tuple[Figures, str]:
         process = subprocess.Popen(
             ["taskset", "-c", str(core), *map(str, command)], stdout=out, stderr=err, env=os.environ | ONE_THREAD
         )
+        alarm = threading.Timer(TIMEOUT, process.kill)
+        alarm.start()
         _, status, usage = os.wait4(process.pid, 0)
+        alarm.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
         output, complaint = out.read(), err.read()
     if process.returncode:
+        if time.monotonic() - began > TIMEOUT:
+            raise RuntimeError(f"took longer than {TIMEOUT} s")
         last = complaint.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise RuntimeError(last[0][:200])
     figures = {

@@ -282,4 +282,5 @@ def test_one_hostile_word_is_no_trouble(kind: str, pattern: str, write: Writer, 
     vocabulary = dist_bpe.learn(table, vocab_size=320, progress="silent")
     ids = vocabulary.encode(text)
     assert vocabulary.decode(ids) == text
-    assert len(ids) < len(text) / 2
+    # Where the pattern makes one word of it, it is learned, too; qwen2 cuts digits one by one.
+    assert len(ids) < len(text) / 2 or (pattern, kind) == ("qwen2", "a million digits")

@@ -88,8 +88,12 @@ def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> Non
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    # A shell that runs the tests in the background has Ctrl-C ignored, and so would the process.
     return subprocess.Popen(
-        [sys.executable, "-m", "dist_bpe.cli", *map(str, arguments)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "dist_bpe.cli", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
