@@ -289,6 +289,7 @@ def main() -> None:
     parser.add_argument("--corpora", type=Path, help="a folder of Parquet files with a column `text`")
     parser.add_argument("--megabytes", type=float, default=100, help="text of each corpus in the contests")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--unique-words", type=int, nargs="*", default=[1_000_000, 5_000_000, 10_000_000])
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--name", default="latest", help="of the results file")
     arguments = parser.parse_args()
@@ -328,7 +329,7 @@ def main() -> None:
         "hostile": [line.split("\t") for line in script(HOSTILE, core=core)[1].splitlines()],
         "scaling": [
             [unique, *map(float, script(SCALING, unique, core=core)[1].split("\t"))]
-            for unique in ((100_000,) if arguments.quick else (1_000_000, 5_000_000, 10_000_000))
+            for unique in ((100_000,) if arguments.quick else arguments.unique_words)
         ],
         "help": statistics.median(
             run([Path(sys.executable).parent / "dist-bpe", "--help"], core)[0]["wall"] for _ in range(5)

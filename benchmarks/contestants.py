@@ -37,11 +37,13 @@ def merges_hash(merges: list[tuple[bytes, bytes]]) -> str:
     return hashlib.sha256(b"".join(b"%d:%b %b;" % (len(a), a, b) for a, b in merges)).hexdigest()[:16]
 
 
+PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
+
+
 def byte_level(key: str) -> bytes:
     """The bytes of a token as GPT-2's files write it."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return bytes(ord(c) if ord(c) < 256 else others[ord(c) - 256] for c in key)
+    return bytes(ord(c) if ord(c) < 256 else OTHERS[ord(c) - 256] for c in key)
 
 
 def texts_of(path: Path) -> list[str]:

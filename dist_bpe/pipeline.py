@@ -489,9 +489,9 @@ def _learn_and_export(
         temporary.write_bytes(to_json(report.as_json()))
 
 
-def _libraries(verify: bool, transformers: bool) -> tuple[str, ...]:
+def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
     if not verify:
-        return ()
+        return None
     return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 

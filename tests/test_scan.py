@@ -5,9 +5,9 @@ import random
 import pytest
 import regex
 from conftest import TRICKY, installed_code, installed_languages, random_document
-from dist_bpe.pretokenize import resolve
 
 from dist_bpe import _core
+from dist_bpe.pretokenize import resolve
 
 PATTERNS = _core.PATTERNS
 LEVELS = _core.levels()

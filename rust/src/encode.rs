@@ -368,7 +368,9 @@ impl CachedEncoder {
 /// learner's inner loop. Only the tokens left are counted word by word. Every occurrence of a token ever made is either
 /// left, or part of exactly one occurrence of a later token, so the rest follows from the merges, last to first.
 pub struct Replay {
-    encoder: CachedEncoder,
+    // Without the cache: a table holds each word once, so every look into it would miss.
+    encoder: Arc<Encoder>,
+    scratch: Scratch,
     left: Vec<Vec<u64>>,
     word: Vec<u8>,
     ids: Vec<u32>,
@@ -378,7 +380,7 @@ impl Replay {
     /// Nothing counted yet, for sources numbered `0..sources`.
     pub fn new(encoder: Arc<Encoder>, sources: usize) -> Self {
         let left = vec![vec![0; encoder.tokens()]; sources];
-        Self { encoder: CachedEncoder::new(encoder), left, word: Vec::new(), ids: Vec::new() }
+        Self { encoder, scratch: Scratch::default(), left, word: Vec::new(), ids: Vec::new() }
     }
 
     /// Adds `count` occurrences of `word` in `source`. Rows sorted by word cost one encoding for all their sources.
@@ -390,7 +392,7 @@ impl Replay {
             self.word.clear();
             self.word.extend_from_slice(word);
             self.ids.clear();
-            self.encoder.encode_word(word, &mut self.ids);
+            self.encoder.encode_word(word, &mut self.scratch, &mut self.ids);
         }
         for &id in &self.ids {
             let left = &mut self.left[source][id as usize];
@@ -407,7 +409,7 @@ impl Replay {
     /// Occurrences that each merge, by rank, replaced in a source.
     pub fn replaced(&self, source: usize) -> Result<Vec<u64>, EncodeError> {
         let mut made = self.left[source].clone();
-        let merges = self.encoder.encoder().merges();
+        let merges = self.encoder.merges();
         for (rank, &(left, right)) in merges.iter().enumerate().rev() {
             let count = made[BYTES as usize + rank];
             for id in [left, right] {

@@ -177,7 +177,10 @@ impl RunReader for PythonRun {
 fn parse_pattern(name: &str) -> PyResult<Pattern> {
     Pattern::from_name(name).ok_or_else(|| {
         let known: Vec<_> = Pattern::ALL.iter().map(|pattern| pattern.name()).collect();
-        UsageError::new_err(format!("no native scanner for the pattern {name:?}; there is one for: {}.", known.join(", ")))
+        UsageError::new_err(format!(
+            "no native scanner for the pattern {name:?}; there is one for: {}.",
+            known.join(", ")
+        ))
     })
 }
 
@@ -396,7 +399,11 @@ fn learn_merges<'py>(
         }
     };
     let learned = py.detach(|| {
-        if plain { naive::learn(&words.inner, &options, &mut look) } else { learn::learn(&words.inner, &options, &mut look) }
+        if plain {
+            naive::learn(&words.inner, &options, &mut look)
+        } else {
+            learn::learn(&words.inner, &options, &mut look)
+        }
     });
     if let Some(error) = raised {
         return Err(error);
@@ -462,7 +469,9 @@ struct Encoder {
 impl Encoder {
     fn ordinary(&mut self, text: &str, out: &mut Vec<u32>) -> PyResult<()> {
         let Some(scanner) = &mut self.scanner else {
-            return Err(PyValueError::new_err("this encoder has no named pattern: cut words yourself, use encode_words"));
+            return Err(PyValueError::new_err(
+                "this encoder has no named pattern: cut words yourself, use encode_words",
+            ));
         };
         let first = out.len();
         let inner = &mut self.inner;
@@ -545,7 +554,11 @@ impl Encoder {
             let (mut ids, mut offsets) = (Vec::new(), vec![0; texts.len() + 1]);
             texts.try_each(|index, bytes| {
                 let text = text(index, bytes)?;
-                if specials { self.with_specials(text, &mut ids)? } else { self.ordinary(text, &mut ids)? }
+                if specials {
+                    self.with_specials(text, &mut ids)?
+                } else {
+                    self.ordinary(text, &mut ids)?
+                }
                 offsets[index + 1] = ids.len() as i64;
                 PyResult::Ok(())
             })?;
@@ -583,9 +596,7 @@ fn words<'py>(py: Python<'py>, pattern: &str, text: &str, level: Option<&str>) -
     let mut scanner = Scanner::with_level(parse_pattern(pattern)?, parse_level(level)?);
     let mut words = Vec::new();
     scanner.scan(text, |window, bounds| {
-        words.extend(
-            bounds.windows(2).map(|ends| PyBytes::new(py, &window[ends[0] as usize..ends[1] as usize])),
-        );
+        words.extend(bounds.windows(2).map(|ends| PyBytes::new(py, &window[ends[0] as usize..ends[1] as usize])));
     });
     Ok(words)
 }
