@@ -68,7 +68,7 @@ def dist_bpe(path: Path, pattern: str, vocab_size: int, task: str, level: str | 
     texts = pq.read_table(path, columns=["text"]).column(0).combine_chunks()
 
     def count() -> list[Any]:
-        counter = _core.Counter(1, pattern, ["<|endoftext|>"], level)
+        counter = _core.Counter(1, pattern, [], level)
         counter.count(0, texts)
         return [batch for _, batch in counter.drain(16)]
 

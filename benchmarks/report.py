@@ -98,7 +98,12 @@ def main(path: Path) -> None:
             f"### {corpus}, {pattern}\n",
             contest_table(rows, best),
             f"{best['unique_words']:,.0f} unique words. "
-            + (f"The merge list is identical to that of {', '.join(same)}.\n" if same else "\n"),
+            + (
+                f"The merge list is identical to that of {', '.join(same)}.\n"
+                if same
+                else "No other trainer counted the very same words: their Unicode tables are older, or documents are "
+                "joined to one file. On equal words the merge lists are equal (tests/test_learn.py).\n"
+            ),
             f"![{corpus}, {pattern}](benchmarks/{corpus}-{pattern}.svg)\n",
         ]
     text += [
