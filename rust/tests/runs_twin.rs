@@ -86,8 +86,8 @@ fn the_minimum_is_of_the_word_over_all_sources_and_runs() {
         || vec![run([(b"a".as_slice(), 0, 2), (b"b", 1, 4)], 1), run([(b"a".as_slice(), 0, 2), (b"a", 2, 1)], 1)];
     let (batches, tallies) = merge(runs(), 5).unwrap();
     assert_eq!(rows(&batches), [((b"a".to_vec(), 0), 4), ((b"a".to_vec(), 2), 1)]);
-    assert_eq!(tallies[0], Tally { unique_words: 1, words: 4, dropped_unique: 0, dropped_words: 0 });
-    assert_eq!(tallies[1], Tally { unique_words: 0, words: 0, dropped_unique: 1, dropped_words: 4 });
+    assert_eq!(tallies[0], Tally { unique_words: 1, words: 4, ..Tally::default() });
+    assert_eq!(tallies[1], Tally { unique_words: 0, words: 0, dropped_unique: 1, dropped_words: 4, mark_words: 0 });
 }
 
 #[test]
@@ -166,4 +166,17 @@ impl RunReader for Broken {
 fn errors_of_a_run_come_through() {
     assert_eq!(Merger::new(vec![Broken(0)], 1, 0).next_rows(), Err(MergeError::Run("cut short")));
     assert!(Merger::new(vec![Broken(0), Broken(1)], 1, 0).next_rows().is_err());
+}
+
+#[test]
+fn words_that_begin_with_a_mark_are_tallied() {
+    let words: [(&str, u64); 6] =
+        [(" \u{93f}", 2), ("a\u{301}", 8), ("e", 16), ("\u{301}x", 1), ("\u{93e}", 4), ("ह", 32)];
+    let mut sorted = words.to_vec();
+    sorted.sort_by_key(|(word, _)| word.as_bytes().to_vec());
+    let mut rows = Rows::new();
+    sorted.iter().for_each(|(word, count)| rows.push(word.as_bytes(), 0, *count));
+    let mut merger = Merger::new(vec![vec![rows].into_iter()], 1, 0);
+    while merger.next_rows().unwrap().is_some() {}
+    assert_eq!(merger.tallies()[0].mark_words, 2 + 1 + 4);
 }
