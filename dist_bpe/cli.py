@@ -60,6 +60,8 @@ Inputs = Annotated[
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="RUN", help="The run folder.")]
 VocabSize = Annotated[int | None, typer.Option(help="All tokens: 256 bytes, merges and special tokens.")]
 Pattern = Annotated[str | None, typer.Option(help="A named pattern or a regular expression.  [default: gpt2]")]
+Normalization = Annotated[str | None, typer.Option(help="NFC, NFD, NFKC or NFKD: bring text into that form first.")]
+MaxWord = Annotated[int | None, typer.Option(help="Count longer words in pieces of at most so many bytes.")]
 TextColumn = Annotated[str, typer.Option(help="The column that holds the documents.")]
 GroupBy = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row's source.")]
 Special = Annotated[
@@ -140,6 +142,8 @@ def train(
     output: Output = None,
     vocab_size: VocabSize = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
     special_token: Special = None,
@@ -183,7 +187,11 @@ def train(
         )  # fmt: skip
         config = _config(
             inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
-            overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            overwrite,
+            _given(
+                pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, partitions=partitions,
+                shard_bytes=shard_bytes, table_bytes=table_bytes,
+            ),
             learn=learn, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
@@ -194,6 +202,8 @@ def count(
     inputs: Inputs = None,
     output: Output = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
     special_token: Special = None,
@@ -214,8 +224,8 @@ def count(
     config = _config(
         inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address, overwrite,
         _given(
-            pattern=pattern, min_word_count=min_word_count, partitions=partitions, shard_bytes=shard_bytes,
-            table_bytes=table_bytes,
+            pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, min_word_count=min_word_count,
+            partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes,
         ),
     )  # fmt: skip
     progress = Progress()
