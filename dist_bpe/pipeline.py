@@ -41,7 +41,7 @@ from dist_bpe.vocabulary import Vocabulary
 STAGING = "staging"
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
-KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
+KEEPS_MARKS = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
 COUNTS = "counts"
 VOCABULARIES = "vocabularies"
 
@@ -174,7 +174,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
-    if total <= documents and documents > 1:
+    if total <= documents and documents > 1 and pattern.name != "none":
         _warn(
             progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
         )
