@@ -11,11 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dist_bpe.errors import (
+    AccessError,
     CountOverflowError,
     DataError,
     DistBpeError,
     ExportError,
     FormatError,
+    NetworkError,
     RunError,
     SourceError,
     UsageError,
@@ -40,12 +42,14 @@ _HOME = {
 }
 
 __all__ = [
+    "AccessError",
     "CountOverflowError",
     "CountTable",
     "DataError",
     "DistBpeError",
     "ExportError",
     "FormatError",
+    "NetworkError",
     "RunError",
     "Source",
     "SourceError",

@@ -159,16 +159,22 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         runs.append(_RunWriter(path).write(counter.drain(task.partitions)))
 
     skipped = Skipped()
-    for name, texts, _ in task.shard.batches(skipped):
-        if STOP.is_set():
-            raise Stopped("stopped")
-        source = number[name]
-        nulls[source] += texts.null_count
-        counter.count(source, texts)
-        if not pattern.native:
-            _count_custom(counter, source, texts, pattern, task.special_tokens)
-        if counter.memory_bytes > task.table_bytes:
-            spill()
+    try:
+        # The counter checks each text as it counts it.
+        for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = number[name]
+            nulls[source] += texts.null_count
+            counter.count(source, texts)
+            if not pattern.native:
+                _count_custom(counter, source, texts, pattern, task.special_tokens)
+            if counter.memory_bytes > task.table_bytes:
+                spill()
+    except _core.InvalidUtf8Error:
+        for _ in task.shard.batches():
+            pass  # raises the error that names file, row and byte
+        raise
     if counter.unique_words:
         spill()
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
@@ -370,8 +376,12 @@ def manifest(
     min_word_count: int,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
+    selection: dict[str, Any],
 ) -> dict[str, Any]:
-    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers."""
+    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers.
+
+    `selection` is what decided which documents took part: see `sources.Plan.selection`.
+    """
     names = sorted({name for commit in commits for name in commit["sources"]})
     sources = {name: SourceCounts() for name in names}
     for commit in commits:
@@ -388,6 +398,7 @@ def manifest(
         "special_tokens": list(special_tokens),
         "partitions": len(parts),
         "min_word_count": min_word_count,
+        "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
         "parts": [
             {key: part[key] for key in ("file", "rows", "sha256")}

@@ -84,7 +84,9 @@ def _find_path(found: Found, text: str, listed: str = "") -> None:
     name = found.source
     if text.startswith("@") and not Path(text).exists():
         if listed:
-            raise SourceError(f"source {name!r}: {listed} names another list, {text}; put its lines in the one.")
+            raise SourceError(
+                f"source {name!r}: {listed} names another list, {places.show(text[1:])}; put its lines in the one."
+            )
         _find_listed(found, text[1:])
         return
     place, key = places.split(text)
@@ -92,7 +94,7 @@ def _find_path(found: Found, text: str, listed: str = "") -> None:
         return
     file = places.look(place, key)
     if file:
-        format = found.format or _format(file.key.partition("?")[0] if place.scheme else file.key)
+        format = found.format or _format(file.path)
         if format is None:
             raise SourceError(
                 f"source {name!r}: the name of {file.path} does not tell its format. Give one: {', '.join(FORMATS)}."
@@ -134,6 +136,8 @@ def _find_dataset(found: Found, place: Place, key: str) -> bool:
         return False
     name, _, revision = "/".join(parts[1:]).partition("@")
     options = place.parsed_options()
+    if unknown := options.keys() - {"config", "split"}:
+        raise SourceError(f"the dataset {name!r}: {min(unknown)!r} is no option of a dataset by name: config, split.")
     split, files = objects.hub_split(name, options.get("config"), options.get("split"), revision or None)
     if not files:
         found.objects.append(("stream", f"{name} ({split.split})", split))

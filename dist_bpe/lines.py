@@ -313,7 +313,7 @@ class _Fields:
         self._flat = "." not in reading.text and reading.group_by is None
         self._decoder = _decoder(reading.text, reading.group_by)
 
-    def texts(self, block: bytes) -> Any:
+    def texts(self, block: bytes, lines: int) -> Any:
         """The texts of a block of lines as an Arrow array, one each; None where that cannot be said at a glance."""
         if not self._flat:
             return None
@@ -322,10 +322,11 @@ class _Fields:
             # A line is one object. The parser would also take two on a line, or one on two lines. Neither can be, where
             # each line begins and ends with a brace and there are as many rows as lines: inside an object, nothing that
             # ends with a closing brace can be followed by an opening one.
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
             if len(rows) != lines or block.count(b"}\n{") != lines - 1:
                 return None
-            return pa.array([row.f0 for row in rows], pa.large_string()).cast(pa.large_binary())
+            # Decoding makes nothing longer, so what fits into the block's length fits into offsets of 32 bits.
+            texts = pa.array([row.f0 for row in rows], pa.string() if len(block) < 1 << 31 else pa.large_string())
+            return texts.cast(pa.binary() if len(block) < 1 << 31 else pa.large_binary())
         except (msgspec.MsgspecError, RecursionError, TypeError, pa.ArrowException):
             return None  # not only texts and nulls: lists, lines without the field, lines that are broken
 
@@ -468,14 +469,14 @@ class JsonLines:
         fields = _Fields(reading)
         lines = _Lines(piece, reading)
         for offset, block in line_blocks(piece, skipped):
-            number = block.count(b"\n")
+            number = block.count(b"\n") + (not block.endswith(b"\n"))
             starts = numbers = None
             if not sample.all:
                 starts = _line_starts(block)
                 numbers = np.flatnonzero(sample.keep(starts + offset))
                 ends = np.append(starts[1:], len(block))
                 block = b"".join(block[starts[i] : ends[i]] for i in numbers)
-            array = fields.texts(block) if block else None
+            array = fields.texts(block, number if numbers is None else len(numbers)) if block else None
             if array is not None:
                 yield Batch(reading.source, array, offset)
             elif block:

@@ -62,6 +62,7 @@ class RunReport:
     folder: Path | None = None
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -72,6 +73,7 @@ class RunReport:
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
+            "left_out": self.left_out,
             "warnings": self.warnings,
         }
 
@@ -170,6 +172,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         _warn(
             progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
         )
+    report.stages = progress.records
+    with publish(output / "report.json") as temporary:
+        temporary.write_bytes(to_json(report.as_json()))
     return table
 
 
@@ -202,7 +207,14 @@ def _count_into(
                 commits.append(commit)
                 stage.worker_peak(commit["peak_bytes"])
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
-        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
+        skipped = Skipped.total(commit["skipped"] for commit in commits)
+        selection = planned.selection(commits)
+        report.left_out = {
+            "files": [asdict(left) for left in planned.left_out],
+            "selection": selection,
+            "while_reading": skipped.as_dict(),
+        }
+        for text in skipped.warnings():
             _warn(progress, report, text)
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
@@ -217,7 +229,7 @@ def _count_into(
                 stage.worker_peak(part["peak_bytes"])
                 stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
     with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts)))
+        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts, selection)))
     shutil.rmtree(output / COUNTS, ignore_errors=True)
     folder.rename(output / COUNTS)
     return CountTable.open(output)
