@@ -26,7 +26,7 @@ from dist_bpe.errors import (
 if TYPE_CHECKING:
     from dist_bpe.counts import CountTable
     from dist_bpe.formats import SpecialToken
-    from dist_bpe.pipeline import count, learn
+    from dist_bpe.pipeline import count, import_counts, learn
     from dist_bpe.sources import Source
     from dist_bpe.vocabulary import Vocabulary
 
@@ -38,6 +38,7 @@ _HOME = {
     "SpecialToken": "formats",
     "Vocabulary": "vocabulary",
     "count": "pipeline",
+    "import_counts": "pipeline",
     "learn": "pipeline",
 }
 
@@ -57,6 +58,7 @@ __all__ = [
     "UsageError",
     "Vocabulary",
     "count",
+    "import_counts",
     "learn",
 ]
 

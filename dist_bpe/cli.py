@@ -102,13 +102,16 @@ MaxBytes = Annotated[int | None, typer.Option(help="Text bytes to sample of each
 Seed = Annotated[int | None, typer.Option(help="Draws another sample.  [default: 0]")]
 
 
+def _named(value: str) -> tuple[str, str]:
+    """A name and a path from NAME=PATH or PATH."""
+    name, equals, path = value.partition("=")
+    # A path may hold an equals sign itself (`lang=de/part.parquet`): what exists is a path.
+    return ("corpus", value) if not equals or not name or "/" in name or Path(value).exists() else (name, path)
+
+
 def _sources(inputs: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:
     named: dict[str, list[str]] = {}
-    for value in inputs:
-        name, equals, path = value.partition("=")
-        # A path may hold an equals sign itself (`lang=de/part.parquet`): what exists is a path.
-        if not equals or not name or "/" in name or Path(value).exists():
-            name, path = "corpus", value
+    for name, path in map(_named, inputs):
         named.setdefault(name, []).append(path)
     return [{"name": name, "paths": paths, **options} for name, paths in named.items()]
 
@@ -270,8 +273,25 @@ def count(
 
 @_command
 def learn(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: Annotated[int, typer.Option(help="All tokens: 256 bytes, merges and special tokens.")],
+    counts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]PATH",
+            help="Make RUN's table from words counted elsewhere: Parquet, Arrow, CSV, JSON Lines, TSV, text; repeat.",
+        ),
+    ] = None,
+    counts_format: Annotated[
+        str | None, typer.Option(help="parquet, arrow, jsonl, csv, tsv or words.  [default: as the extension tells]")
+    ] = None,
+    word_column: Annotated[str | None, typer.Option(help="The column of words.  [default: word]")] = None,
+    count_column: Annotated[str | None, typer.Option(help="The column of counts.  [default: count]")] = None,
+    source_column: Annotated[
+        str | None, typer.Option(help="The column that names each word's source.  [default: source, if it is there]")
+    ] = None,
+    pattern: Pattern = None,
     special_token: Special = None,
     no_special_tokens: NoSpecial = False,
     min_pair_count: MinPair = None,
@@ -285,10 +305,12 @@ def learn(
     verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
-    """Learn and export one more vocabulary from a kept count table."""
-    from dist_bpe.config import LearnConfig, validate
+    """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
+    from dist_bpe.config import CountConfig, LearnConfig, validate
     from dist_bpe.config import special_token as parse
-    from dist_bpe.pipeline import learn_and_export
+    from dist_bpe.pipeline import RunReport, learn_and_export, run_import
+    from dist_bpe.progress import Progress
+    from dist_bpe.wordlists import WordList
 
     if special_token and no_special_tokens:
         raise UsageError("--special-token and --no-special-tokens exclude each other.")
@@ -299,6 +321,19 @@ def learn(
         special_tokens_first=special_tokens_first, threads=threads,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
+    if counts:
+        named: dict[str, list[str]] = {}
+        for name_, path in map(_named, counts):
+            named.setdefault(name_, []).append(path)
+        columns = _given(word=word_column, count=count_column, source=source_column, format=counts_format)
+        lists = [WordList(name_, tuple(paths), **columns) for name_, paths in named.items()]
+        options = validate(CountConfig, _given(pattern=pattern, special_tokens=specials))
+        config.merges(options.special_tokens)
+        run_import(lists, run, overwrite, options, Progress(), RunReport(str(run)))
+    else:
+        for option in ("counts_format", "word_column", "count_column", "source_column", "pattern"):
+            if context.params[option] is not None:
+                raise UsageError(f"--{option.replace('_', '-')} has no effect without --counts: {run} has its table.")
     _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers))
 
 

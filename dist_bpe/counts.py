@@ -115,7 +115,7 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-class _RunWriter:
+class RunWriter:
     """Writes a drained table as one run file, and notes where each partition's batches begin."""
 
     def __init__(self, path: Path) -> None:
@@ -123,7 +123,8 @@ class _RunWriter:
         self.index: dict[int, list[int]] = {}
         self._batches = 0
 
-    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "_RunWriter":
+    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "RunWriter":
+        """Write (partition, batch) pairs, sorted."""
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with publish(self.path) as temporary, pa.ipc.new_file(str(temporary), RUN_SCHEMA, options=options) as writer:
             for partition, batch in batches:
@@ -152,11 +153,11 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     number = {name: i for i, name in enumerate(names)}
     nulls = [0] * len(names)
     counter = _core.Counter(len(names), pattern.name if pattern.native else None, list(task.special_tokens))
-    runs: list[_RunWriter] = []
+    runs: list[RunWriter] = []
 
     def spill() -> None:
         path = Path(task.staging) / f"shard-{task.shard.index:06}-{attempt}-{len(runs)}.arrow"
-        runs.append(_RunWriter(path).write(counter.drain(task.partitions)))
+        runs.append(RunWriter(path).write(counter.drain(task.partitions)))
 
     skipped = Skipped()
     try:
@@ -247,7 +248,7 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
             group, slices = slices[:FAN_IN], slices[FAN_IN:]
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
             intermediate.append(path.parent / f".merge-{task.partition:05}-{uuid.uuid4().hex}.arrow")
-            writer = _RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
+            writer = RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
             slices.append(RunSlice(str(writer.path), 0, sum(n for _, n in writer.index.values()), _same(task.sources)))
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
         rows = 0

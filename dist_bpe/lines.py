@@ -47,7 +47,8 @@ def compression(path: str) -> str | None:
     return next((codec for end, codec in _CODECS.items() if path.lower().endswith(end)), None)
 
 
-def _decompressed(raw: Any, codec: str | None) -> Any:
+def decompressed(raw: Any, codec: str | None) -> Any:
+    """A stream of what a compressed file holds; the file itself without a codec."""
     if codec == "xz":
         return lzma.open(raw)
     # Arrow's streams read any number of gzip members, zstd frames and bz2 streams, and release the interpreter lock.
@@ -94,7 +95,7 @@ def line_blocks(piece: Piece, skipped: Skipped | None = None) -> Iterator[tuple[
     """
     file = piece.require_file()
     raw = file.open()
-    handle = _decompressed(raw, compression(file.key))
+    handle = decompressed(raw, compression(file.key))
     stop = None if compression(piece.path) else piece.last
     with raw, handle:
         offset = piece.first
@@ -191,7 +192,7 @@ def _start_of(file: File, head: bytes) -> tuple[bytes, int]:
     pieces: list[bytes] = []
     done = 0
     try:
-        stream = _decompressed(raw if codec == "xz" else pa.PythonFile(raw, mode="r"), codec)
+        stream = decompressed(raw if codec == "xz" else pa.PythonFile(raw, mode="r"), codec)
         # All that the start of the file holds, unless it is a bomb.
         while done < PROBE_LIMIT and (data := stream.read(1 << 16)):
             pieces.append(data)
@@ -259,7 +260,7 @@ class Text:
         sample = Sample(reading, piece.name)
         if not sample.all and not sample.keep(np.arange(1))[0]:
             return
-        with file.open() as raw, _decompressed(raw, compression(file.key)) as handle:
+        with file.open() as raw, decompressed(raw, compression(file.key)) as handle:
             data = handle.read()
         start = _checked_start(data, file, skipped)
         if b"\0" in data:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from dist_bpe import reference
 from dist_bpe.config import (
+    CountConfig,
     LearnConfig,
     RunConfig,
     special_token,
@@ -37,6 +39,7 @@ from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Source, plan
 from dist_bpe.storage import publish, to_json
 from dist_bpe.vocabulary import Vocabulary
+from dist_bpe.wordlists import WordList, gather
 
 STAGING = "staging"
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
@@ -233,6 +236,82 @@ def _count_into(
     shutil.rmtree(output / COUNTS, ignore_errors=True)
     folder.rename(output / COUNTS)
     return CountTable.open(output)
+
+
+def import_counts(
+    lists: str | Path | Sequence[WordList],
+    *,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: str = "auto",
+    **options: Any,
+) -> CountTable:
+    """Make a count table in the run folder `output` from words that were counted elsewhere.
+
+    Words that stand there twice are summed; those with a count of zero are left out. The table is the one that counting
+    the text itself makes, if that was cut by the same pattern, but knows nothing of documents.
+
+    Args:
+        lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
+        output: the run folder; the table lies in its folder `counts`.
+        overwrite: replace a table that stands there already.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
+            special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
+
+    Raises:
+        UsageError: an option, file or column that cannot work.
+        DataError: a word that is missing or not UTF-8, or a count that is negative or no whole number; names the row.
+        RunError: the folder holds a table already.
+    """
+    if isinstance(lists, (str, Path)):
+        lists = [WordList("corpus", (str(lists),))]
+    config = validate(CountConfig, options)
+    if config.shard_bytes is not None:
+        raise UsageError("shard_bytes has no effect on lists of words: leave it out.")
+    return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
+
+
+def run_import(
+    lists: Sequence[WordList],
+    output: Path,
+    overwrite: bool,
+    config: CountConfig,
+    progress: Progress,
+    report: RunReport,
+) -> CountTable:
+    """Gather lists of words into a table; see `import_counts`."""
+    pattern = resolve(config.pattern)
+    check_special_tokens(config.special_tokens)
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    fresh = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if fresh:
+            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
+        folder = staging / COUNTS
+        folder.mkdir()
+        with progress.stage("gather", unit="words") as stage:
+            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
+        for text in warnings + warnings_for(pattern):
+            _warn(progress, report, text)
+        if not commits:
+            raise SourceError("no words found: the lists hold none with a count above zero.")
+        with progress.stage("merge", config.partitions, "parts") as stage:
+            parts = []
+            for task in merge_tasks(commits, staging, folder, config.partitions, config.min_word_count):
+                parts.append(merge_part(task))
+                stage.advance(1)
+        texts = tuple(token.text for token in config.special_tokens)
+        with publish(folder / "manifest.json") as path:
+            path.write_bytes(to_json(manifest(pattern, texts, config.min_word_count, commits, parts, {})))
+        shutil.rmtree(output / COUNTS, ignore_errors=True)
+        folder.rename(output / COUNTS)
+    report.table = CountTable.open(output)
+    return report.table
 
 
 def _warn(progress: Progress, report: RunReport, text: str) -> None:

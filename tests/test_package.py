@@ -24,7 +24,7 @@ def test_public_names() -> None:
     assert dist_bpe.__all__ == [
         "AccessError", "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError",
         "NetworkError", "RunError", "Source", "SourceError", "SpecialToken", "UsageError", "Vocabulary", "count",
-        "learn",
+        "import_counts", "learn",
     ]  # fmt: skip
     for name in dist_bpe.__all__:
         value = getattr(dist_bpe, name)
