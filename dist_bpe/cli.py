@@ -58,7 +58,10 @@ Inputs = Annotated[
     typer.Argument(metavar="INPUT…", help="Parquet files, folders or globs; NAME=PATH names a source."),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="RUN", help="The run folder.")]
-VocabSize = Annotated[int | None, typer.Option(help="All tokens: 256 bytes, merges and special tokens.")]
+VocabSize = Annotated[
+    str | None,
+    typer.Option(metavar="N[,N…]", help="All tokens: 256 bytes, merges and special tokens; several sizes at once."),
+]
 Pattern = Annotated[str | None, typer.Option(help="A named pattern or a regular expression.  [default: gpt2]")]
 TextColumn = Annotated[str, typer.Option(help="The column that holds the documents.")]
 GroupBy = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row's source.")]
@@ -100,6 +103,17 @@ def _sources(inputs: list[str], text: str, group_by: str | None) -> list[dict[st
             name, path = "corpus", value
         named.setdefault(name, []).append(path)
     return [{"name": name, "paths": paths, "text": text, "group_by": group_by} for name, paths in named.items()]
+
+
+def _numbers(option: str, values: list[str] | None) -> dict[str, str] | None:
+    """The dictionary of NAME=NUMBER options; None if there are none."""
+    numbers = {}
+    for value in values or ():
+        name, equals, number = value.rpartition("=")
+        if not equals or not name or name in numbers:
+            raise UsageError(f"{option} {value} is not NAME=NUMBER, each name once.")
+        numbers[name] = number
+    return numbers or None
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -228,7 +242,20 @@ def count(
 @_command
 def learn(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
-    vocab_size: Annotated[int, typer.Option(help="All tokens: 256 bytes, merges and special tokens.")],
+    vocab_size: VocabSize = None,
+    mixture: Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with a [mixture] table.")] = None,
+    alpha: Annotated[str | None, typer.Option(metavar="A", help="Shares in proportion to size^A, 0 to 1.")] = None,
+    unimax: Annotated[str | None, typer.Option(metavar="N", help="Equal shares, but at most N passes.")] = None,
+    share: Annotated[list[str] | None, typer.Option(metavar="NAME=S", help="A source's share; * for the rest.")] = None,
+    multiplier: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=M", help="A source's factor on top; * for the rest.")
+    ] = None,
+    cap: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=N", help="A source counts as at most N units; * for the rest.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What sizes are measured in: bytes, characters, words or documents.")
+    ] = None,
     special_token: Special = None,
     no_special_tokens: NoSpecial = False,
     min_pair_count: MinPair = None,
@@ -243,15 +270,25 @@ def learn(
     verify_transformers: Transformers = False,
 ) -> None:
     """Learn and export one more vocabulary from a kept count table."""
-    from dist_bpe.config import LearnConfig, validate
+    from dist_bpe.config import LearnConfig, read_table, validate
     from dist_bpe.config import special_token as parse
     from dist_bpe.pipeline import learn_and_export
 
     if special_token and no_special_tokens:
         raise UsageError("--special-token and --no-special-tokens exclude each other.")
+    if vocab_size is None:
+        raise UsageError("say how large the vocabulary is to be with --vocab-size.")
     specials = [parse(token) for token in special_token or []] if special_token or no_special_tokens else None
+    given = _given(
+        alpha=alpha, unimax=unimax, unit=unit, shares=_numbers("--share", share),
+        multipliers=_numbers("--multiplier", multiplier), caps=_numbers("--cap", cap),
+    )  # fmt: skip
+    if mixture is not None:
+        if given:
+            raise UsageError(f"--mixture {mixture} and other options of the mixture exclude each other.")
+        given = read_table(mixture, "mixture")
     values = _given(
-        vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
+        vocab_size=vocab_size, mixture=given, min_pair_count=min_pair_count, min_word_count=min_word_count,
         max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
         special_tokens_first=special_tokens_first, threads=threads,
     )  # fmt: skip
@@ -346,6 +383,20 @@ def _summary(report: "RunReport") -> None:
         console.print(table)
         if len(rows) > MOST_SOURCES_SHOWN:
             console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources: see manifest.json there.")
+    if report.mixture:
+        table = Table("source", box=SIMPLE)
+        for column in ("raw share", "used share", "multiplier"):
+            table.add_column(column, justify="right")
+        for name, raw, used, multiplier in report.mixture[:MOST_SOURCES_SHOWN]:
+            table.add_row(name, f"{raw:.2%}", f"{used:.2%}", f"{multiplier:.4g}")
+        console.print(table)
+    if len(report.curve) > 1:
+        table = Table("bytes/token at", box=SIMPLE)
+        for size in report.curve:
+            table.add_column(f"{size:,}", justify="right")
+        for name in list(report.bytes_per_token)[:MOST_SOURCES_SHOWN]:
+            table.add_row(name, *(f"{ratios[name]:.3f}" for ratios in report.curve.values()))
+        console.print(table)
     if report.stages:
         table = Table("stage", box=SIMPLE)
         for column in ("seconds", "peak memory", "peak of a worker"):
@@ -361,9 +412,9 @@ def _summary(report: "RunReport") -> None:
         console.print(f"{library}: {outcome}")
     for text in report.warnings:
         console.print(f"warning: {text}", soft_wrap=True, markup=False)
-    if report.folder:
-        console.print(f"files: {report.folder}", soft_wrap=True, markup=False)
-    elif report.table:
+    for folder in report.folders:
+        console.print(f"files: {folder}", soft_wrap=True, markup=False)
+    if report.table and not report.folders:
         console.print(f"files: {report.table.folder}", soft_wrap=True, markup=False)
 
 
