@@ -12,7 +12,10 @@ import typer
 from dist_bpe.errors import DistBpeError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dist_bpe.config import RunConfig
+    from dist_bpe.evaluate import Evaluation
     from dist_bpe.pipeline import RunReport
 
 app = typer.Typer(
@@ -312,6 +315,219 @@ def export(
         print(line)
 
 
+@_command
+def add(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Add count tables of equal pattern and settings: the same as counting all their documents together."""
+    from dist_bpe.pipeline import RunReport, add_runs
+    from dist_bpe.progress import Progress
+
+    report = RunReport(str(output))
+    add_runs(runs, output, overwrite, Progress(), report)
+    _summary(report)
+
+
+Table = Annotated[Path | None, typer.Option(metavar="RUN", help="Measure on a count table, exactly.")]
+Texts = Annotated[
+    list[str] | None, typer.Option(metavar="[NAME=]PATH", help="Measure on files of text; repeat for more.")
+]
+Parallel = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Measure on a parallel set: Parquet with lang, doc, text.")
+]
+Reference = Annotated[
+    str | None, typer.Option(metavar="LANG", help="The language premiums compare with.  [default: English]")
+]
+Segmenter = Annotated[str, typer.Option(help="What a word is: whitespace or unicode.")]
+WordList = Annotated[Path | None, typer.Option(help="A file of words, one a line: how many are one token?")]
+Dimension = Annotated[int, typer.Option(help="Width of the embeddings, for the size curve.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@_command
+def evaluate(
+    vocabulary: Annotated[str, typer.Argument(metavar="VOCABULARY", help="A folder, a file, or a tiktoken encoding.")],
+    table: Table = None,
+    text: Texts = None,
+    parallel: Parallel = None,
+    reference: Reference = None,
+    text_column: TextColumn = "text",
+    group_by: GroupBy = None,
+    segmenter: Segmenter = "whitespace",
+    word_list: WordList = None,
+    pattern: Pattern = None,
+    dimension: Dimension = 4096,
+    json: Json = False,
+) -> None:
+    """Measure what a vocabulary costs: on a count table, on text, on a parallel set."""
+    evaluations = _evaluate(
+        [vocabulary], table, text, parallel, reference, text_column, group_by, segmenter, word_list, pattern
+    )
+    if json:
+        _print_json([evaluation.as_json(dimension) for evaluation in evaluations])
+        return
+    for evaluation in evaluations:
+        _show(evaluation, dimension)
+
+
+@_command
+def compare(
+    vocabularies: Annotated[
+        list[str], typer.Argument(metavar="VOCABULARY…", help="Folders, files, or tiktoken encodings.")
+    ],
+    table: Table = None,
+    text: Texts = None,
+    parallel: Parallel = None,
+    reference: Reference = None,
+    text_column: TextColumn = "text",
+    group_by: GroupBy = None,
+    segmenter: Segmenter = "whitespace",
+    word_list: WordList = None,
+    pattern: Pattern = None,
+    dimension: Dimension = 4096,
+    json: Json = False,
+) -> None:
+    """Measure several vocabularies on the same text, side by side."""
+    evaluations = _evaluate(
+        vocabularies, table, text, parallel, reference, text_column, group_by, segmenter, word_list, pattern
+    )
+    if json:
+        _print_json([evaluation.as_json(dimension) for evaluation in evaluations])
+        return
+    for corpus in dict.fromkeys(evaluation.corpus for evaluation in evaluations):
+        _show_side_by_side([evaluation for evaluation in evaluations if evaluation.corpus == corpus])
+
+
+def _evaluate(
+    names: list[str], table: Path | None, text: list[str] | None, parallel: Path | None, reference: str | None,
+    text_column: str, group_by: str | None, segmenter: str, word_list: Path | None, pattern: str | None,
+) -> "list[Evaluation]":  # fmt: skip
+    from dist_bpe.counts import CountTable
+    from dist_bpe.evaluate import on_table, on_texts, open_tokenizer, read_parallel, read_texts
+    from dist_bpe.sources import Source
+
+    if table is None and not text and parallel is None:
+        raise UsageError("say what to measure on: --table RUN, --text PATH or --parallel FILE.")
+    words = []
+    if word_list is not None:
+        try:
+            words = word_list.read_text("utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{word_list} cannot be read as UTF-8 text: {error}.") from error
+    words = [word for word in words if word]
+    corpora = [read_texts([Source(**source) for source in _sources(text, text_column, group_by)])] if text else []
+    corpora += [read_parallel(parallel)] if parallel else []
+    counts = CountTable.open(table) if table else None
+    evaluations = []
+    for name in names:
+        tokenizer = open_tokenizer(name, pattern)
+        if counts is not None:
+            if tokenizer.vocabulary is None:
+                raise UsageError(f"{name} is read by its own library, which takes no words: measure it on text.")
+            evaluations.append(on_table(tokenizer.vocabulary, tokenizer.name, counts))
+        evaluations += [
+            on_texts(tokenizer, corpus, reference=reference, segmenter=segmenter, word_list=words) for corpus in corpora
+        ]
+    return evaluations
+
+
+def _print_json(value: Any) -> None:
+    import json
+
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def _show(evaluation: "Evaluation", dimension: int) -> None:
+    """Print one evaluation: a table of languages, the sums, and the size curve."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    console = _console()
+    console.print(f"{evaluation.name}: {evaluation.size:,} tokens, on {evaluation.corpus}", markup=False)
+    tokens = {name: measured.tokens for name, measured in evaluation.languages.items()}
+    premiums = evaluation.premiums(tokens) if evaluation.reference else {}
+    table = Table("language", box=SIMPLE)
+    columns = ["tokens", "bytes/token", "characters/token", "tokens/word", "continued words"]
+    for column in columns + ([f"premium to {evaluation.reference}", "tokens/document"] if premiums else []):
+        table.add_column(column, justify="right")
+    order = sorted(evaluation.languages, key=lambda name: (-premiums.get(name, 0), -tokens[name], name))
+    for name in order[:MOST_SOURCES_SHOWN]:
+        measured = evaluation.languages[name]
+        ratios = measured.ratios()
+        row = [f"{measured.tokens:,}"]
+        row += [f"{ratios[key]:.3f}" if key in ratios else "" for key in _RATIOS[:3]]
+        row.append(f"{ratios['continued_words']:.1%}" if "continued_words" in ratios else "")
+        if premiums:
+            row += [f"{premiums[name]:.3f} ({premiums[name] - 1:+.1%})", f"{measured.tokens / measured.documents:.1f}"]
+        table.add_row(name, *row)
+    console.print(table)
+    table = Table("over all", box=SIMPLE)
+    table.add_column("", justify="right")
+    for key, value in evaluation.summary().items():
+        table.add_row(key.replace("_", " "), f"{value:,.0f}" if key.endswith("tokens") else f"{value:.4f}")
+    table.add_row("worst language", evaluation.worst())
+    for kind, share in (evaluation.retained or {}).items():
+        table.add_row(f"words that are one token, {kind}", f"{share:.1%}")
+    console.print(table)
+    console.print(f"A word is one of {evaluation.segmenter}.", markup=False, soft_wrap=True)
+    curve = evaluation.size_curve(dimension)
+    if curve:
+        table = Table("size", box=SIMPLE)
+        names = ["embedding parameters", "bytes/token", "macro bytes/token"]
+        for column in names + (["Gini", "worst premium"] if premiums else []):
+            table.add_column(column, justify="right")
+        for point in curve:
+            row = [f"{point['embedding_parameters']:,}"]
+            row += [f"{point['bytes_per_token']:.3f}", f"{point['macro_bytes_per_token']:.3f}"]
+            row += [f"{point['gini']:.4f}", f"{point['worst_premium']:.3f}"] if premiums else []
+            table.add_row(f"{point['size']:,}", *row)
+        console.print(table)
+
+
+_RATIOS = ("bytes_per_token", "characters_per_token", "fertility", "continued_words")
+
+
+def _show_side_by_side(evaluations: "list[Evaluation]") -> None:
+    """Print evaluations on one corpus: the sums, and each language's cost, a column each."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    console = _console()
+    console.print(f"on {evaluations[0].corpus}", markup=False)
+    parallel = evaluations[0].reference is not None
+    table = Table("", box=SIMPLE)
+    for evaluation in evaluations:
+        table.add_column(evaluation.name, justify="right", overflow="fold")
+    table.add_row("size", *(f"{evaluation.size:,}" for evaluation in evaluations))
+    sums = [evaluation.summary() for evaluation in evaluations]
+    for key in dict.fromkeys(key for values in sums for key in values):
+        cells = [values.get(key) for values in sums]
+        shown = "{:,.0f}" if key.endswith("tokens") else "{:.4f}"
+        table.add_row(key.replace("_", " "), *("" if cell is None else shown.format(cell) for cell in cells))
+    table.add_row("worst language", *(evaluation.worst() for evaluation in evaluations))
+    for kind in evaluations[0].retained or ():
+        table.add_row(f"one token, {kind}", *(f"{(evaluation.retained or {})[kind]:.1%}" for evaluation in evaluations))
+    table.add_section()
+    for name in list(evaluations[0].languages)[:MOST_SOURCES_SHOWN]:
+        cells = [
+            evaluation.premiums({n: m.tokens for n, m in evaluation.languages.items()})[name]
+            if parallel
+            else evaluation.languages[name].ratios().get("bytes_per_token", 0.0)
+            for evaluation in evaluations
+        ]
+        what = f"premium to {evaluations[0].reference}" if parallel else "bytes/token"
+        table.add_row(f"{name}, {what}", *(f"{cell:.3f}" for cell in cells))
+    console.print(table)
+
+
 Vocab = Annotated[Path, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
 
 
@@ -363,12 +579,11 @@ MOST_SOURCES_SHOWN = 60
 def _summary(report: "RunReport") -> None:
     """Print the closing summary on standard output."""
     from rich.box import SIMPLE
-    from rich.console import Console
     from rich.table import Table
 
     from dist_bpe.progress import human_bytes
 
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = _console()
     if report.table:
         table = Table("source", box=SIMPLE)
         for column in ("documents", "text", "words", "unique words", "bytes/token"):

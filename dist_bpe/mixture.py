@@ -22,7 +22,6 @@ from dist_bpe.errors import CountOverflowError, UsageError, sentence_of
 
 REST = "*"
 SCALE = 1 << 16
-JITTER_STEPS = 1 << 10
 Unit = Literal["bytes", "characters", "words", "documents"]
 
 
@@ -54,8 +53,8 @@ class Mixture(BaseModel):
             natural proportion. With all named, or with `*`, only the proportions count.
         multipliers: factors by source on top of the rule; `*` for all others.
         caps: sources count as if they had been sampled down evenly to this many units, before the rule; `*` as above.
-        jitter: every word's count is multiplied by 1 ± up to this, by a stable hash of the word. It breaks up the many
-            equal counts of small sources; `balance` uses 0.1.
+        jitter: every word's count is multiplied by 0.9 to 1.1, by a stable hash of the word. It takes the many equal
+            counts of small sources apart; `balance` uses it.
         scale: the integer that a weight of one becomes where weights have to be rounded.
     """
 
@@ -67,7 +66,7 @@ class Mixture(BaseModel):
     shares: dict[str, Ratio] = {}
     multipliers: dict[str, Ratio] = {}
     caps: dict[str, Ratio] = {}
-    jitter: float = Field(default=0.0, ge=0, lt=1)
+    jitter: bool = False
     scale: int = Field(default=SCALE, ge=1, le=1 << 40)
 
     def __init__(self, **values: Any) -> None:
@@ -84,11 +83,6 @@ class Mixture(BaseModel):
         if self.unimax == 0:
             raise ValueError("unimax must allow some passes, more than 0")
         return self
-
-    @property
-    def jitter_steps(self) -> int:
-        """The jitter in steps of 1/1024."""
-        return round(self.jitter * JITTER_STEPS)
 
     def weights(self, sizes: Mapping[str, int]) -> "Weights":
         """The integer weight of each source.
@@ -127,7 +121,7 @@ class Mixture(BaseModel):
             dict(sizes),
             {name: integers.get(name, 1) for name in sizes},
             Fraction(weighted, sum(raw.values())),
-            self.jitter_steps,
+            self.jitter,
         )
 
     def _sizes(self, sizes: dict[str, Fraction]) -> dict[str, Fraction]:
@@ -204,24 +198,24 @@ class Weights:
         sizes: the raw size of each source.
         integers: the weight of each source, without a common divisor.
         mean: the mean weight over the raw text: the integer scale that stands for a weight of one.
-        jitter_steps: of 1/1024, see `Mixture.jitter`.
+        jitter: see `Mixture.jitter`; weighted counts are in thousandths then.
     """
 
     unit: Unit
     sizes: dict[str, int]
     integers: dict[str, int]
     mean: Fraction
-    jitter_steps: int = 0
+    jitter: bool = False
 
     @property
     def natural(self) -> bool:
         """Whether learning goes as without a mixture."""
-        return set(self.integers.values()) == {1} and not self.jitter_steps
+        return set(self.integers.values()) == {1} and not self.jitter
 
     @property
     def scale(self) -> Fraction:
         """What a weighted count is to be divided by to compare it with raw counts."""
-        return self.mean * (JITTER_STEPS if self.jitter_steps else 1)
+        return self.mean * (1000 if self.jitter else 1)
 
     def least(self, min_pair_count: int) -> int:
         """`min_pair_count`, which is meant in raw counts, in weighted ones: times `scale`, rounded up.
@@ -259,7 +253,7 @@ class Weights:
         return {
             "weights": self.integers,
             "scale": str(self.scale),
-            "jitter": f"{self.jitter_steps}/{JITTER_STEPS}",
+            "jitter": self.jitter,
             "unit": self.unit,
             "sizes": self.sizes,
         }

@@ -22,6 +22,7 @@ from dist_bpe.config import (
 from dist_bpe.counts import (
     CountTable,
     CountTask,
+    add_tables,
     count_shard,
     manifest,
     merge_part,
@@ -37,7 +38,7 @@ from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import publish, to_json
+from dist_bpe.storage import publish, publish_folder, to_json
 from dist_bpe.vocabulary import Vocabulary
 
 STAGING = "staging"
@@ -231,6 +232,21 @@ def _count_into(
     return CountTable.open(output)
 
 
+def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
+    """Add the count tables of run folders into another; see `add_tables`."""
+    tables = [CountTable.open(run) for run in runs]
+    if len(tables) < 2:
+        raise UsageError("name at least two run folders to add.")
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
+        add_tables(tables, folder)
+        stage.advance(len(tables[0].parts))
+    report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
 def _warn(progress: Progress, report: RunReport, text: str) -> None:
     progress.warn(text)
     report.warnings.append(text)
@@ -397,7 +413,7 @@ def _learn(
             sources,
             wanted,
             weights=list(weights.integers.values()) if weights else None,
-            jitter_steps=weights.jitter_steps if weights else 0,
+            jitter=weights is not None and weights.jitter,
             min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
