@@ -1,6 +1,7 @@
 """The command line: one command a pipeline function; heavy modules are imported inside, so that --help is instant."""
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -14,9 +15,10 @@ from dist_bpe.errors import DistBpeError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dist_bpe.balance import Outcome
     from dist_bpe.config import RunConfig
     from dist_bpe.evaluate import Evaluation
-    from dist_bpe.pipeline import RunReport
+    from dist_bpe.pipeline import BalanceReport, RunReport
 
 app = typer.Typer(
     name="dist-bpe",
@@ -398,6 +400,149 @@ def compare(
         return
     for corpus in dict.fromkeys(evaluation.corpus for evaluation in evaluations):
         _show_side_by_side([evaluation for evaluation in evaluations if evaluation.corpus == corpus])
+
+
+@_command
+def balance(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
+    vocab_size: VocabSize = None,
+    dev: Annotated[Path | None, typer.Option(metavar="FILE", help="A parallel set to balance on.")] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE", help="Another, to measure the result on.")] = None,
+    text: Texts = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=R", help="Without --dev: bytes per token in relation to others; * for the rest."),
+    ] = None,
+    reference: Reference = None,
+    beta: Annotated[float, typer.Option(help="The dial: 0 is equal documents, inf equal costs.")] = math.inf,
+    rounds: Annotated[int | None, typer.Option(help="Trainings at most.  [default: 8, for a search 24]")] = None,
+    tolerance: Annotated[float, typer.Option(help="The Gini to stop at.")] = 0.001,
+    cap: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=X", help="Most weight over that of equal documents.")
+    ] = None,
+    floor: Annotated[list[str] | None, typer.Option(metavar="NAME=X", help="Least weight, likewise.")] = None,
+    frontier: Annotated[bool, typer.Option("--frontier", help="Show what evenness costs, from natural on.")] = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier (.png, .svg, .pdf).")] = None,
+    search: Annotated[bool, typer.Option("--search", help="Search for the lowest cost of the worst language.")] = False,
+    premium: Annotated[
+        float | None, typer.Option(help="Search for most bytes per token with no premium above this.")
+    ] = None,
+    min_pair_count: MinPair = None,
+    min_word_count: MinWordLearn = None,
+    max_token_bytes: MaxToken = None,
+    threads: Threads = 1,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Find the mixture under which languages cost the same; learn takes it with --mixture."""
+    from dist_bpe.balance import plot as draw
+    from dist_bpe.config import LearnConfig, validate
+    from dist_bpe.evaluate import read_parallel, read_texts
+    from dist_bpe.pipeline import balance_run
+    from dist_bpe.sources import Source
+
+    if vocab_size is None:
+        raise UsageError("say how large the vocabulary is to be with --vocab-size.")
+    if dev and text:
+        raise UsageError("--dev and --text exclude each other.")
+    if rounds is not None and rounds < 1:
+        raise UsageError(f"--rounds {rounds} is no number of rounds: give 1 or more.")
+    if not beta >= 0:
+        raise UsageError(f"--beta {beta:g} must be 0 or more.")
+    values = _given(
+        vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
+        max_token_bytes=max_token_bytes, threads=threads,
+    )  # fmt: skip
+    config: LearnConfig = validate(LearnConfig, values)
+    held_out = read_parallel(dev) if dev else None
+    if text:
+        held_out = read_texts([Source(**source) for source in _sources(text, "text", None)])
+    report = balance_run(
+        run, config, dev=held_out, test=read_parallel(test) if test else None, reference=reference,
+        targets=_floats("--target", target), beta=beta, rounds=rounds, tolerance=tolerance,
+        caps=_floats("--cap", cap), floors=_floats("--floor", floor), with_frontier=frontier or plot is not None,
+        with_search=search or premium is not None, premium=premium, output=output,
+    )  # fmt: skip
+    if plot is not None:
+        draw(report.tried, plot)
+    if json:
+        _print_json(report.as_json())
+        return
+    points = [(f"round {i}", outcome) for i, outcome in enumerate(report.rounds, 1)] + report.tried
+    points += [(f"on {test}", report.test)] if report.test else []
+    _show_outcomes(points, report)
+
+
+def _show_outcomes(points: "list[tuple[str, Outcome]]", report: "BalanceReport") -> None:
+    """Print the rounds and the frontier, and the weights of the best."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    console = _console()
+    table = Table(box=SIMPLE)
+    table.add_column("", no_wrap=True)
+    columns = (
+        "Gini", "mean premium", "worst premium", "max/min", "worst language", "its tokens", "macro bytes/token",
+        "all tokens", "seconds",
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name, outcome in points:
+        premiums = outcome.premiums(report.reference)
+        others = [premium for lang, premium in premiums.items() if lang != report.reference] or [1.0]
+        table.add_row(
+            name, f"{outcome.gini:.4f}", f"{sum(others) / len(others):.3f}", f"{max(premiums.values()):.3f}",
+            f"{outcome.max_over_min:.3f}", outcome.worst, f"{outcome.tokens[outcome.worst]:,}",
+            f"{outcome.macro_bytes_per_token:.3f}", f"{sum(outcome.tokens.values()):,}", f"{outcome.seconds:.2f}",
+        )  # fmt: skip
+    console.print(table)
+    if report.best:
+        name, best = report.best
+        console.print(f"kept: {name}; premiums are to {report.reference}")
+        table = Table("source", box=SIMPLE)
+        table.add_column("multiplier", justify="right")
+        table.add_column("tokens", justify="right")
+        for lang, multiplier in list(best.mixture.multipliers.items())[:MOST_SOURCES_SHOWN]:
+            table.add_row(lang, f"{float(multiplier):.4g}", f"{best.tokens[lang]:,}" if lang in best.tokens else "")
+        console.print(table)
+    for text in report.warnings:
+        console.print(f"warning: {text}", soft_wrap=True, markup=False)
+    console.print(f"mixture: {report.file} (dist-bpe learn … --mixture {report.file})", soft_wrap=True, markup=False)
+
+
+def _floats(option: str, values: list[str] | None) -> dict[str, float] | None:
+    numbers = _numbers(option, values)
+    try:
+        return {name: float(number) for name, number in numbers.items()} if numbers else None
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}.") from error
+
+
+@_command
+def split(
+    parallel: Annotated[Path, typer.Argument(metavar="FILE", help="A parallel set: Parquet with lang, doc, text.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="For dev.parquet and test.parquet.")],
+    dev: Annotated[float, typer.Option(help="The development set's part of the documents.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Another seed gives another split.")] = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Split a parallel set into development and test documents, by a stable hash of their names."""
+    from dist_bpe import balance
+    from dist_bpe.evaluate import read_parallel
+
+    if not 0 < dev < 1:
+        raise UsageError(f"--dev {dev:g} must lie between 0 and 1.")
+    paths = [output / "dev.parquet", output / "test.parquet"]
+    for path in paths:
+        if path.exists() and not overwrite:
+            raise UsageError(f"{path} is there already; name another folder, or replace it with --overwrite.")
+    sides = balance.split(read_parallel(parallel), seed, dev)
+    output.mkdir(parents=True, exist_ok=True)
+    for path, side in zip(paths, sides, strict=True):
+        balance.write_parallel(side, path)
+        print(f"{path}: {len(side.documents or ()):,} documents in {len(side.texts)} languages")
 
 
 def _evaluate(

@@ -6,6 +6,7 @@ integers alone: then nothing depends on the order of additions, and equal mixtur
 """
 
 import decimal
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,6 +84,17 @@ class Mixture(BaseModel):
         if self.unimax == 0:
             raise ValueError("unimax must allow some passes, more than 0")
         return self
+
+    def as_toml(self) -> str:
+        """The `[mixture]` table of a configuration that gives this mixture."""
+        values = self.model_dump(exclude_defaults=True)
+        lines = ["[mixture]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in values.items() if not isinstance(value, dict)]
+        for name, table in values.items():
+            if isinstance(table, dict):
+                # A quoted key takes any name.
+                lines += [f"[mixture.{name}]", *(f"{json.dumps(key)} = {json.dumps(v)}" for key, v in table.items())]
+        return "\n".join(lines) + "\n"
 
     def weights(self, sizes: Mapping[str, int]) -> "Weights":
         """The integer weight of each source.

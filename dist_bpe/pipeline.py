@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dist_bpe import reference
+from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
+from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
     LearnConfig,
     RunConfig,
@@ -31,6 +34,7 @@ from dist_bpe.counts import (
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import open_engine
 from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
+from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
@@ -557,6 +561,114 @@ def _learn_and_export(
     for folder in report.folders:
         with publish(folder / "report.json") as temporary:
             temporary.write_bytes(to_json(report.as_json()))
+
+
+@dataclass
+class BalanceReport:
+    """What `balance` found: the rounds, what else was tried, the mixture's file, and what limits it."""
+
+    reference: str
+    rounds: list[Outcome] = field(default_factory=list)
+    tried: list[tuple[str, Outcome]] = field(default_factory=list)
+    best: tuple[str, Outcome] | None = None
+    test: Outcome | None = None
+    file: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "rounds": [outcome.as_json(self.reference) for outcome in self.rounds],
+            "tried": [{"name": name} | outcome.as_json(self.reference) for name, outcome in self.tried],
+            "best": {"name": self.best[0]} | self.best[1].as_json(self.reference) if self.best else None,
+            "test": self.test.as_json(self.reference) if self.test else None,
+            "warnings": self.warnings,
+        }
+
+
+def balance_run(
+    run: str | Path,
+    config: LearnConfig,
+    *,
+    dev: Corpus | None = None,
+    test: Corpus | None = None,
+    reference: str | None = None,
+    targets: Mapping[str, float] | None = None,
+    beta: float = math.inf,
+    rounds: int | None = None,
+    tolerance: float = 0.001,
+    caps: Mapping[str, float] | None = None,
+    floors: Mapping[str, float] | None = None,
+    with_frontier: bool = False,
+    with_search: bool = False,
+    premium: float | None = None,
+    output: Path | None = None,
+) -> BalanceReport:
+    """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
+
+    Args:
+        run: the folder of a count table.
+        config: size and thresholds of the vocabulary; its mixture is not looked at.
+        dev: see `Retrainer`; and `targets`.
+        test: a parallel set that the result is measured on; it may share nothing with `dev`.
+        reference: the language premiums compare with; English by default, or the one that costs least without dev.
+        beta: see `balance`; and `rounds` (8, for a search 24), `tolerance`, `caps`, `floors`.
+        with_frontier: also train temperatures and dials, to show what evenness costs.
+        with_search: search instead, see `search`; and `premium`.
+        output: the TOML file for the mixture; a JSON file beside it holds the report. By default
+            `mixtures/balanced.toml` in the run folder.
+
+    Raises:
+        UsageError: development and test text overlap, or options that cannot work.
+    """
+    table = CountTable.open(run)
+    progress = Progress()
+    specials = [special_token(text) for text in table.special_tokens]
+    if dev is not None and test is not None:
+        refuse_overlap(dev, test)
+    if dev is not None and dev.documents is not None:
+        reference = dev.reference(reference)
+    with progress.stage("load", unit="words") as stage:
+        trainer = Retrainer(table, config, specials, dev, targets)
+        stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")
+    if reference is None:
+        outcome = trainer.train(Mixture())
+        reference = min(outcome.costs, key=lambda name: (outcome.costs[name], name))
+    elif reference not in trainer.languages:
+        raise UsageError(f"there is no language {reference!r}; there are: {', '.join(trainer.languages)}.")
+    report = BalanceReport(reference)
+    if with_search:
+        with progress.stage("search", unit="mixtures") as stage:
+            name, best, report.tried = search(trainer, reference, premium=premium, rounds=rounds or 24)
+            stage.advance(len(report.tried))
+    else:
+        with progress.stage("balance", rounds or 8, "rounds") as stage:
+
+            def on_round(_: int, outcome: Outcome) -> None:
+                report.rounds.append(outcome)
+                stage.advance(1, f"Gini {outcome.gini:.4f}, worst {outcome.worst}")
+
+            best, _ = balance(
+                trainer, beta=beta, rounds=rounds or 8, tolerance=tolerance, caps=caps, floors=floors, on_round=on_round
+            )
+        name = "balanced" if math.isinf(beta) else f"dial {beta:g}"
+        if with_frontier:
+            with progress.stage("frontier", unit="mixtures") as stage:
+                report.tried = frontier(trainer, best)
+                stage.advance(len(report.tried))
+    report.best = (name, best)
+    report.warnings = limits(table, dev, best, reference)
+    for text in report.warnings:
+        progress.warn(text)
+    if test is not None:
+        report.test = Retrainer(table, config, specials, test).train(best.mixture)
+    report.file = output or table.folder.parent / "mixtures" / "balanced.toml"
+    report.file.parent.mkdir(parents=True, exist_ok=True)
+    with publish(report.file) as temporary:
+        temporary.write_text(best.mixture.as_toml())
+    with publish(report.file.with_suffix(".json")) as temporary:
+        temporary.write_bytes(to_json(report.as_json()))
+    return report
 
 
 def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
