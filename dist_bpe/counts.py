@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import STOP
-from dist_bpe.errors import CountOverflowError, FormatError, RunError
+from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize import Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
-from dist_bpe.storage import create_if_absent, publish, read_json, sha256
+from dist_bpe.storage import create_if_absent, publish, read_json, sha256, to_json
 
 FORMAT_VERSION = 1
 DEFAULT_PARTITIONS = 16
@@ -354,14 +354,8 @@ class CountTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The table's rows as batches of (word, source number in the order of `sources`, count), part by part."""
-        names = pa.array(list(self.sources), pa.string())
         for part in self.parts:
-            with pq.ParquetFile(part, read_dictionary=["source"]) as file:
-                for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
-                    source = batch.column("source")
-                    numbers = pc.index_in(source.dictionary, value_set=names).cast(pa.uint32())
-                    column = pc.take(numbers, source.indices)
-                    yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
+            yield from _read_part(part, list(self.sources))
 
 
 def manifest(
@@ -394,3 +388,80 @@ def manifest(
             for part in sorted(parts, key=lambda p: str(p["file"]))
         ],
     }
+
+
+def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
+    """Merge count tables into a new one in `folder`: byte for byte the table of all their documents counted together.
+
+    Raises:
+        UsageError: tables that differ in what decides their words; it names what.
+        FormatError: a part that is not the file its manifest names.
+        CountOverflowError: a sum passes 2^64 - 1.
+    """
+    manifests = [read_json(table.folder / "manifest.json") for table in tables]
+    for table, values in zip(tables[1:], manifests[1:], strict=True):
+        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts"}):
+            if values.get(what) != manifests[0].get(what):
+                raise UsageError(
+                    f"{tables[0].folder} and {table.folder} cannot be added: they differ in {what} "
+                    f"({manifests[0].get(what)!r} and {values.get(what)!r}). Count one of them again."
+                )
+    if tables[0].min_word_count > 1:
+        raise UsageError(
+            f"tables counted with min_word_count {tables[0].min_word_count} cannot be added: a word that each of them "
+            "dropped may be frequent enough in all of them together. Count with 1, and filter while learning."
+        )
+    for table, values in zip(tables, manifests, strict=True):
+        for part in values["parts"]:
+            if sha256(table.folder / part["file"]) != part["sha256"]:
+                raise FormatError(f"{table.folder / part['file']} is not the file that its manifest names.")
+    sources = tuple(sorted({name for table in tables for name in table.sources}))
+    parts = []
+    for partition in range(len(tables[0].parts)):
+        # The names are sorted in every table, so its rows stay sorted under the numbers of the new one.
+        runs = [_read_part(table.parts[partition], sources) for table in tables]
+        merger = _core.Merger(runs, len(sources), 0)
+        parts.append(_write_part(folder / f"part-{partition:05}.parquet", merger, sources))
+    values = manifests[0] | manifest(
+        resolve(tables[0].pattern),
+        tables[0].special_tokens,
+        tables[0].min_word_count,
+        [
+            {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}
+            for table in tables
+        ],
+        parts,
+    )
+    with publish(folder / "manifest.json") as temporary:
+        temporary.write_bytes(to_json(values))
+    return CountTable.open(folder)
+
+
+def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A part's rows as batches of (word, source number in the order of `names`, count)."""
+    order = pa.array(names, pa.string())
+    with pq.ParquetFile(path, read_dictionary=["source"]) as file:
+        for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
+            source = batch.column("source")
+            numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
+            column = pc.take(numbers, source.indices)
+            yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
+
+
+def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
+    """Write merged rows as a part, as `merge_part` does."""
+    rows = 0
+    names = pa.array(sources, pa.string())
+    with (
+        publish(path) as temporary,
+        pq.ParquetWriter(
+            temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
+        ) as parquet,
+    ):
+        for table in _row_groups(merger):
+            source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
+            parquet.write_table(
+                pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
+            )
+            rows += table.num_rows
+    return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies()}

@@ -2,16 +2,20 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dist_bpe import reference
+from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
+from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
     LearnConfig,
     RunConfig,
@@ -21,6 +25,7 @@ from dist_bpe.config import (
 from dist_bpe.counts import (
     CountTable,
     CountTask,
+    add_tables,
     count_shard,
     manifest,
     merge_part,
@@ -28,14 +33,16 @@ from dist_bpe.counts import (
 )
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import open_engine
-from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
+from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
+from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import publish, to_json
+from dist_bpe.storage import publish, publish_folder, to_json
 from dist_bpe.vocabulary import Vocabulary
 
 STAGING = "staging"
@@ -51,6 +58,8 @@ class RunReport:
     """What a command did, for the closing summary and report.json; lies outside the reproducible set.
 
     `stages` have seconds and peak bytes of the driver and, where the work ran elsewhere, of the largest worker.
+    `mixture` has (source, raw share, used share, multiplier), empty if natural; `curve` bytes per token by vocabulary
+    size and source, for each size asked for; `bytes_per_token` is that of the largest.
     """
 
     output: str
@@ -58,8 +67,10 @@ class RunReport:
     stages: list[StageRecord] = field(default_factory=list)
     vocabulary: Vocabulary | None = None
     requested_size: int | None = None
+    mixture: list[tuple[str, float, float, float]] = field(default_factory=list)
     bytes_per_token: dict[str, float] = field(default_factory=dict)
-    folder: Path | None = None
+    curve: dict[int, dict[str, float]] = field(default_factory=dict)
+    folders: list[Path] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -68,7 +79,9 @@ class RunReport:
         return {
             "stages": [asdict(stage) for stage in self.stages],
             "sources": {name: vars(source) for name, source in self.table.sources.items()} if self.table else {},
+            "mixture": [dict(zip(("source", "raw", "used", "multiplier"), row, strict=True)) for row in self.mixture],
             "bytes_per_token": self.bytes_per_token,
+            "curve": self.curve,
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
@@ -223,6 +236,21 @@ def _count_into(
     return CountTable.open(output)
 
 
+def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
+    """Add the count tables of run folders into another; see `add_tables`."""
+    tables = [CountTable.open(run) for run in runs]
+    if len(tables) < 2:
+        raise UsageError("name at least two run folders to add.")
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
+        add_tables(tables, folder)
+        stage.advance(len(tables[0].parts))
+    report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
 def _warn(progress: Progress, report: RunReport, text: str) -> None:
     progress.warn(text)
     report.warnings.append(text)
@@ -294,7 +322,7 @@ def learn(
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
-        options: the other fields of `LearnConfig`: min_pair_count, min_word_count, max_token_bytes,
+        options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
             special_tokens_first, pad_to_multiple, threads.
 
     Raises:
@@ -328,14 +356,18 @@ def learn(
     specials = [special_token(token) for token in special_tokens]
     if vocab_size is None:
         vocab_size = BYTES + (num_merges or 0) + len(specials)
-    config = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    config: LearnConfig = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    if len(config.vocab_size) > 1:
+        raise UsageError("one size is learned at a time here: take the largest, and `Vocabulary.cut` gives the others.")
     steps = Progress(progress)
     report = RunReport("")
     if isinstance(counts, CountTable):
         vocabulary, _ = run_learn(counts, config, specials, steps, report)
         return vocabulary
+    if config.mixture != Mixture():
+        raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
     batches = batches_of_mapping(counts)
-    learned = _learn(batches, ["words"], config, specials, steps, report)
+    learned = _learn(batches, ["words"], config, specials, None, steps, report)
     return _vocabulary(learned, resolve(pattern), specials, config)
 
 
@@ -352,14 +384,20 @@ def run_learn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
                 "text, its pieces were learned as ordinary words.",
             )
-    learned = _learn(table.batches, list(table.sources), config, specials, progress, report)
+    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
+    report.mixture = [] if weights.natural else weights.rows()
+    learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
     vocabulary = _vocabulary(learned, pattern, specials, config)
     report.vocabulary = vocabulary
-    report.requested_size = config.vocab_size
-    for name, source in table.sources.items():
-        tokens = pc.sum(learned.tokens[name]).as_py() + source.special_tokens
-        if tokens:
-            report.bytes_per_token[name] = source.bytes / tokens
+    report.requested_size = config.largest
+    for size in config.vocab_size:
+        merges = size - BYTES - len(specials)
+        for name, source in table.sources.items():
+            # A merge takes one token away at each place it replaces, so what later merges took is put back.
+            tokens = pc.sum(learned.tokens[name]).as_py() + (pc.sum(learned.replaced[name][merges:]).as_py() or 0)
+            if tokens + source.special_tokens:
+                report.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
+    report.bytes_per_token = report.curve.get(config.largest, {})
     return vocabulary, learned
 
 
@@ -368,16 +406,19 @@ def _learn(
     sources: Sequence[str],
     config: LearnConfig,
     specials: Sequence[SpecialToken],
+    weights: Weights | None,
     progress: Progress,
     report: RunReport,
 ) -> Learned:
     wanted = config.merges(specials)
-    with progress.stage("learn", wanted, "merges") as stage:
+    with progress.stage("learn", wanted, "merges") as stage, _rescaling(config):
         learned = learn_merges(
             batches,
             sources,
             wanted,
-            min_pair_count=config.min_pair_count,
+            weights=list(weights.integers.values()) if weights else None,
+            jitter=weights is not None and weights.jitter,
+            min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
             threads=config.threads,
@@ -392,9 +433,31 @@ def _learn(
             progress,
             report,
             f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
-            f"vocabulary has {config.vocab_size - wanted + len(learned):,} tokens instead of {config.vocab_size:,}.",
+            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
         )
+    if weights and not weights.natural:
+        raw = np.sum([array.to_numpy() for array in learned.replaced.values()], axis=0, dtype=np.uint64)
+        few = int((raw < config.min_pair_count).sum())
+        if few:
+            _warn(
+                progress,
+                report,
+                f"{few:,} merges join pairs that stand fewer than {config.min_pair_count} times in the text: their "
+                "sources have a weight above one. Raise min_pair_count if that is not wanted.",
+            )
     return learned
+
+
+@contextlib.contextmanager
+def _rescaling(config: LearnConfig) -> Iterator[None]:
+    try:
+        yield
+    except CountOverflowError as error:
+        if config.mixture == Mixture():
+            raise
+        raise CountOverflowError(
+            f"{str(error).rstrip('.')}; in a mixture that is its option scale, now {config.mixture.scale:,}."
+        ) from error
 
 
 def _vocabulary(
@@ -471,22 +534,141 @@ def _learn_and_export(
     report: RunReport,
 ) -> None:
     config.merges(specials)
-    folder = Path(options.output) / VOCABULARIES / (options.name or str(config.vocab_size))
-    if folder.exists() and not options.overwrite:
-        raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
-    vocabulary, _ = run_learn(table, config, specials, progress, report)
+    one = len(config.vocab_size) == 1
+    folders = {}
+    for size in config.vocab_size:
+        name = str(size) if options.name is None else options.name if one else f"{options.name}-{size}"
+        folders[size] = Path(options.output) / VOCABULARIES / name
+        if folders[size].exists() and not options.overwrite:
+            raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
+    largest, learned = run_learn(table, config, specials, progress, report)
     with progress.stage("export", unit="files") as stage:
-        report.verification = export(
-            vocabulary,
-            folder,
-            libraries=_libraries(options.verify, options.verify_transformers),
-            fingerprints=_fingerprints(table, config),
-        )
-        stage.advance(sum(file.is_file() for file in folder.iterdir()))
-    report.folder = folder
+        for size, folder in folders.items():
+            vocabulary = largest
+            if size < config.largest:
+                vocabulary = largest.cut(min(size, config.largest - config.merges(specials) + len(learned)))
+                if config.pad_to_multiple:
+                    vocabulary = Vocabulary(vocabulary.data.padded(config.pad_to_multiple))
+            report.verification = export(
+                vocabulary,
+                folder,
+                libraries=_libraries(options.verify, options.verify_transformers),
+                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)})),
+            )
+            stage.advance(sum(file.is_file() for file in folder.iterdir()))
+            report.folders.append(folder)
     report.stages = progress.records
-    with publish(folder / "report.json") as temporary:
+    for folder in report.folders:
+        with publish(folder / "report.json") as temporary:
+            temporary.write_bytes(to_json(report.as_json()))
+
+
+@dataclass
+class BalanceReport:
+    """What `balance` found: the rounds, what else was tried, the mixture's file, and what limits it."""
+
+    reference: str
+    rounds: list[Outcome] = field(default_factory=list)
+    tried: list[tuple[str, Outcome]] = field(default_factory=list)
+    best: tuple[str, Outcome] | None = None
+    test: Outcome | None = None
+    file: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "rounds": [outcome.as_json(self.reference) for outcome in self.rounds],
+            "tried": [{"name": name} | outcome.as_json(self.reference) for name, outcome in self.tried],
+            "best": {"name": self.best[0]} | self.best[1].as_json(self.reference) if self.best else None,
+            "test": self.test.as_json(self.reference) if self.test else None,
+            "warnings": self.warnings,
+        }
+
+
+def balance_run(
+    run: str | Path,
+    config: LearnConfig,
+    *,
+    dev: Corpus | None = None,
+    test: Corpus | None = None,
+    reference: str | None = None,
+    targets: Mapping[str, float] | None = None,
+    beta: float = math.inf,
+    rounds: int | None = None,
+    tolerance: float = 0.001,
+    caps: Mapping[str, float] | None = None,
+    floors: Mapping[str, float] | None = None,
+    with_frontier: bool = False,
+    with_search: bool = False,
+    premium: float | None = None,
+    output: Path | None = None,
+) -> BalanceReport:
+    """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
+
+    Args:
+        run: the folder of a count table.
+        config: size and thresholds of the vocabulary; its mixture is not looked at.
+        dev: see `Retrainer`; and `targets`.
+        test: a parallel set that the result is measured on; it may share nothing with `dev`.
+        reference: the language premiums compare with; English by default, or the one that costs least without dev.
+        beta: see `balance`; and `rounds` (8, for a search 24), `tolerance`, `caps`, `floors`.
+        with_frontier: also train temperatures and dials, to show what evenness costs.
+        with_search: search instead, see `search`; and `premium`.
+        output: the TOML file for the mixture; a JSON file beside it holds the report. By default
+            `mixtures/balanced.toml` in the run folder.
+
+    Raises:
+        UsageError: development and test text overlap, or options that cannot work.
+    """
+    table = CountTable.open(run)
+    progress = Progress()
+    specials = [special_token(text) for text in table.special_tokens]
+    if dev is not None and test is not None:
+        refuse_overlap(dev, test)
+    if dev is not None and dev.documents is not None:
+        reference = dev.reference(reference)
+    with progress.stage("load", unit="words") as stage:
+        trainer = Retrainer(table, config, specials, dev, targets)
+        stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")
+    if reference is None:
+        outcome = trainer.train(Mixture())
+        reference = min(outcome.costs, key=lambda name: (outcome.costs[name], name))
+    elif reference not in trainer.languages:
+        raise UsageError(f"there is no language {reference!r}; there are: {', '.join(trainer.languages)}.")
+    report = BalanceReport(reference)
+    if with_search:
+        with progress.stage("search", unit="mixtures") as stage:
+            name, best, report.tried = search(trainer, reference, premium=premium, rounds=rounds or 24)
+            stage.advance(len(report.tried))
+    else:
+        with progress.stage("balance", rounds or 8, "rounds") as stage:
+
+            def on_round(_: int, outcome: Outcome) -> None:
+                report.rounds.append(outcome)
+                stage.advance(1, f"Gini {outcome.gini:.4f}, worst {outcome.worst}")
+
+            best, _ = balance(
+                trainer, beta=beta, rounds=rounds or 8, tolerance=tolerance, caps=caps, floors=floors, on_round=on_round
+            )
+        name = "balanced" if math.isinf(beta) else f"dial {beta:g}"
+        if with_frontier:
+            with progress.stage("frontier", unit="mixtures") as stage:
+                report.tried = frontier(trainer, best)
+                stage.advance(len(report.tried))
+    report.best = (name, best)
+    report.warnings = limits(table, dev, best, reference)
+    for text in report.warnings:
+        progress.warn(text)
+    if test is not None:
+        report.test = Retrainer(table, config, specials, test).train(best.mixture)
+    report.file = output or table.folder.parent / "mixtures" / "balanced.toml"
+    report.file.parent.mkdir(parents=True, exist_ok=True)
+    with publish(report.file) as temporary:
+        temporary.write_text(best.mixture.as_toml())
+    with publish(report.file.with_suffix(".json")) as temporary:
         temporary.write_bytes(to_json(report.as_json()))
+    return report
 
 
 def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
@@ -497,10 +679,13 @@ def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
 
 def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
     """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
+    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
-        "options": config.model_dump(exclude={"threads"}),
+        # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
+        "options": config.model_dump(exclude={"threads", "mixture"}),
+        **({} if weights.natural else {"mixture": weights.fingerprint()}),
     }
 
 
