@@ -43,7 +43,10 @@ class SourceConfig(_Model):
     """One `[[sources]]` table: see `dist_bpe.Source`."""
 
     name: str = Field(min_length=1)
-    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = []
+    #: Not shown, since a URI may hold a login.
+    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
+        default=[], repr=False
+    )
     text: str = "text"
     group_by: str | None = None
     format: str | None = None

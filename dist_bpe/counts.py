@@ -115,7 +115,7 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-class _RunWriter:
+class RunWriter:
     """Writes a drained table as one run file, and notes where each partition's batches begin."""
 
     def __init__(self, path: Path) -> None:
@@ -123,7 +123,8 @@ class _RunWriter:
         self.index: dict[int, list[int]] = {}
         self._batches = 0
 
-    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "_RunWriter":
+    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "RunWriter":
+        """Write (partition, batch) pairs, sorted."""
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with publish(self.path) as temporary, pa.ipc.new_file(str(temporary), RUN_SCHEMA, options=options) as writer:
             for partition, batch in batches:
@@ -152,23 +153,29 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     number = {name: i for i, name in enumerate(names)}
     nulls = [0] * len(names)
     counter = _core.Counter(len(names), pattern.name if pattern.native else None, list(task.special_tokens))
-    runs: list[_RunWriter] = []
+    runs: list[RunWriter] = []
 
     def spill() -> None:
         path = Path(task.staging) / f"shard-{task.shard.index:06}-{attempt}-{len(runs)}.arrow"
-        runs.append(_RunWriter(path).write(counter.drain(task.partitions)))
+        runs.append(RunWriter(path).write(counter.drain(task.partitions)))
 
     skipped = Skipped()
-    for name, texts, _ in task.shard.batches(skipped):
-        if STOP.is_set():
-            raise Stopped("stopped")
-        source = number[name]
-        nulls[source] += texts.null_count
-        counter.count(source, texts)
-        if not pattern.native:
-            _count_custom(counter, source, texts, pattern, task.special_tokens)
-        if counter.memory_bytes > task.table_bytes:
-            spill()
+    try:
+        # The counter checks each text as it counts it.
+        for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = number[name]
+            nulls[source] += texts.null_count
+            counter.count(source, texts)
+            if not pattern.native:
+                _count_custom(counter, source, texts, pattern, task.special_tokens)
+            if counter.memory_bytes > task.table_bytes:
+                spill()
+    except _core.InvalidUtf8Error:
+        for _ in task.shard.batches():
+            pass  # raises the error that names file, row and byte
+        raise
     if counter.unique_words:
         spill()
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
@@ -241,7 +248,7 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
             group, slices = slices[:FAN_IN], slices[FAN_IN:]
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
             intermediate.append(path.parent / f".merge-{task.partition:05}-{uuid.uuid4().hex}.arrow")
-            writer = _RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
+            writer = RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
             slices.append(RunSlice(str(writer.path), 0, sum(n for _, n in writer.index.values()), _same(task.sources)))
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
         rows = 0
@@ -364,8 +371,12 @@ def manifest(
     min_word_count: int,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
+    selection: dict[str, Any],
 ) -> dict[str, Any]:
-    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers."""
+    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers.
+
+    `selection` is what decided which documents took part: see `sources.Plan.selection`.
+    """
     names = sorted({name for commit in commits for name in commit["sources"]})
     sources = {name: SourceCounts() for name in names}
     for commit in commits:
@@ -382,12 +393,34 @@ def manifest(
         "special_tokens": list(special_tokens),
         "partitions": len(parts),
         "min_word_count": min_word_count,
+        "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
         "parts": [
             {key: part[key] for key in ("file", "rows", "sha256")}
             for part in sorted(parts, key=lambda p: str(p["file"]))
         ],
     }
+
+
+def _added_selections(tables: Sequence[CountTable], selections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    for name in sorted({name for selection in selections for name in selection}):
+        pairs = zip(tables, selections, strict=True)
+        entries = [selection.get(name, {}) for table, selection in pairs if name in table.sources]
+        entry: dict[str, Any] = {}
+        samples = [each.get("sample") for each in entries]
+        if any(sample != samples[0] for sample in samples):
+            raise UsageError(f"the tables hold different samples of the source {name!r}; count it again in one way.")
+        if samples[0]:
+            entry["sample"] = samples[0]
+        reasons = sum((Counter(each.get("rows", {})) for each in entries), Counter[str]())
+        if reasons:
+            entry["rows"] = dict(sorted(reasons.items()))
+        files = sum(each.get("files", 0) for each in entries)
+        if files:
+            entry["files"] = files
+        added[name] = entry
+    return added
 
 
 def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
@@ -400,7 +433,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
     """
     manifests = [read_json(table.folder / "manifest.json") for table in tables]
     for table, values in zip(tables[1:], manifests[1:], strict=True):
-        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts"}):
+        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts", "selection"}):
             if values.get(what) != manifests[0].get(what):
                 raise UsageError(
                     f"{tables[0].folder} and {table.folder} cannot be added: they differ in {what} "
@@ -431,6 +464,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
             for table in tables
         ],
         parts,
+        _added_selections(tables, [values["selection"] for values in manifests]),
     )
     with publish(folder / "manifest.json") as temporary:
         temporary.write_bytes(to_json(values))

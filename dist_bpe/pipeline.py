@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from dist_bpe import reference
 from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
 from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
+    CountConfig,
     LearnConfig,
     RunConfig,
     special_token,
@@ -44,6 +46,7 @@ from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Source, plan
 from dist_bpe.storage import publish, publish_folder, to_json
 from dist_bpe.vocabulary import Vocabulary
+from dist_bpe.wordlists import WordList, gather
 
 STAGING = "staging"
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
@@ -73,6 +76,7 @@ class RunReport:
     folders: list[Path] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -85,6 +89,7 @@ class RunReport:
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
+            "left_out": self.left_out,
             "warnings": self.warnings,
         }
 
@@ -183,6 +188,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         _warn(
             progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
         )
+    report.stages = progress.records
+    with publish(output / "report.json") as temporary:
+        temporary.write_bytes(to_json(report.as_json()))
     return table
 
 
@@ -215,7 +223,14 @@ def _count_into(
                 commits.append(commit)
                 stage.worker_peak(commit["peak_bytes"])
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
-        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
+        skipped = Skipped.total(commit["skipped"] for commit in commits)
+        selection = planned.selection(commits)
+        report.left_out = {
+            "files": [asdict(left) for left in planned.left_out],
+            "selection": selection,
+            "while_reading": skipped.as_dict(),
+        }
+        for text in skipped.warnings():
             _warn(progress, report, text)
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
@@ -230,7 +245,7 @@ def _count_into(
                 stage.worker_peak(part["peak_bytes"])
                 stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
     with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts)))
+        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts, selection)))
     shutil.rmtree(output / COUNTS, ignore_errors=True)
     folder.rename(output / COUNTS)
     return CountTable.open(output)
@@ -247,6 +262,82 @@ def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Prog
         add_tables(tables, folder)
         stage.advance(len(tables[0].parts))
     report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
+def import_counts(
+    lists: str | Path | Sequence[WordList],
+    *,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: str = "auto",
+    **options: Any,
+) -> CountTable:
+    """Make a count table in the run folder `output` from words that were counted elsewhere.
+
+    Words that stand there twice are summed; those with a count of zero are left out. The table is the one that counting
+    the text itself makes, if that was cut by the same pattern, but knows nothing of documents.
+
+    Args:
+        lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
+        output: the run folder; the table lies in its folder `counts`.
+        overwrite: replace a table that stands there already.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
+            special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
+
+    Raises:
+        UsageError: an option, file or column that cannot work.
+        DataError: a word that is missing or not UTF-8, or a count that is negative or no whole number; names the row.
+        RunError: the folder holds a table already.
+    """
+    if isinstance(lists, (str, Path)):
+        lists = [WordList("corpus", (str(lists),))]
+    config = validate(CountConfig, options)
+    if config.shard_bytes is not None:
+        raise UsageError("shard_bytes has no effect on lists of words: leave it out.")
+    return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
+
+
+def run_import(
+    lists: Sequence[WordList],
+    output: Path,
+    overwrite: bool,
+    config: CountConfig,
+    progress: Progress,
+    report: RunReport,
+) -> CountTable:
+    """Gather lists of words into a table; see `import_counts`."""
+    pattern = resolve(config.pattern)
+    check_special_tokens(config.special_tokens)
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    fresh = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if fresh:
+            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
+        folder = staging / COUNTS
+        folder.mkdir()
+        with progress.stage("gather", unit="words") as stage:
+            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
+        for text in warnings + warnings_for(pattern):
+            _warn(progress, report, text)
+        if not commits:
+            raise SourceError("no words found: the lists hold none with a count above zero.")
+        with progress.stage("merge", config.partitions, "parts") as stage:
+            parts = []
+            for task in merge_tasks(commits, staging, folder, config.partitions, config.min_word_count):
+                parts.append(merge_part(task))
+                stage.advance(1)
+        texts = tuple(token.text for token in config.special_tokens)
+        with publish(folder / "manifest.json") as path:
+            path.write_bytes(to_json(manifest(pattern, texts, config.min_word_count, commits, parts, {})))
+        shutil.rmtree(output / COUNTS, ignore_errors=True)
+        folder.rename(output / COUNTS)
     report.table = CountTable.open(output)
     return report.table
 
