@@ -69,6 +69,8 @@ VocabSize = Annotated[
     typer.Option(metavar="N[,N…]", help="All tokens: 256 bytes, merges and special tokens; several sizes at once."),
 ]
 Pattern = Annotated[str | None, typer.Option(help="A named pattern or a regular expression.  [default: gpt2]")]
+Normalization = Annotated[str | None, typer.Option(help="NFC, NFD, NFKC or NFKD: bring text into that form first.")]
+MaxWord = Annotated[int | None, typer.Option(help="Count longer words in pieces of at most so many bytes.")]
 TextColumn = Annotated[str, typer.Option(help="The field that holds the documents, as in text or doc.text.")]
 GroupBy = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row's source.")]
 Special = Annotated[
@@ -196,6 +198,8 @@ def train(
     output: Output = None,
     vocab_size: VocabSize = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
     format: Format = None,
@@ -240,8 +244,11 @@ def train(
         config = _config(
             inputs, output,
             _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
-            special_token, no_special_tokens, engine, workers, address,
-            overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            special_token, no_special_tokens, engine, workers, address, overwrite,
+            _given(
+                pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, partitions=partitions,
+                shard_bytes=shard_bytes, table_bytes=table_bytes,
+            ),
             learn=learn, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
@@ -252,6 +259,8 @@ def count(
     inputs: Inputs = None,
     output: Output = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
     format: Format = None,
@@ -280,8 +289,8 @@ def count(
         _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
         special_token, no_special_tokens, engine, workers, address, overwrite,
         _given(
-            pattern=pattern, min_word_count=min_word_count, partitions=partitions, shard_bytes=shard_bytes,
-            table_bytes=table_bytes,
+            pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, min_word_count=min_word_count,
+            partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes,
         ),
     )  # fmt: skip
     progress = Progress()

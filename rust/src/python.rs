@@ -25,6 +25,7 @@ use crate::count::{self, CountError, Rows};
 use crate::encode::{self, EncodeError};
 use crate::learn::{self, LearnError};
 use crate::naive;
+use crate::normalize::{Form, Normalizer, UNICODE_VERSION};
 use crate::parity;
 use crate::runs::{self, MergeError, RunReader};
 use crate::scan::{Level, Pattern, Scanner};
@@ -199,6 +200,13 @@ fn parse_pattern(name: &str) -> PyResult<Pattern> {
     })
 }
 
+fn parse_form(name: &str) -> PyResult<Form> {
+    Form::from_name(name).ok_or_else(|| {
+        let known = Form::ALL.map(Form::name).join(", ");
+        UsageError::new_err(format!("unknown normalization {name:?}; the forms are: {known}."))
+    })
+}
+
 fn parse_level(name: Option<&str>) -> PyResult<Level> {
     let Some(name) = name else { return Ok(Level::best()) };
     Level::available().iter().copied().find(|level| level.name() == name).ok_or_else(|| {
@@ -216,10 +224,29 @@ struct Counter {
 #[pymethods]
 impl Counter {
     #[new]
-    #[pyo3(signature = (sources, pattern, special_tokens, level=None))]
-    fn new(sources: usize, pattern: Option<&str>, special_tokens: Vec<String>, level: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (sources, pattern, special_tokens, level=None, normalization=None, max_word_bytes=None))]
+    fn new(
+        sources: usize,
+        pattern: Option<&str>,
+        special_tokens: Vec<String>,
+        level: Option<&str>,
+        normalization: Option<&str>,
+        max_word_bytes: Option<usize>,
+    ) -> PyResult<Self> {
         let named = pattern.map(parse_pattern).transpose()?;
-        let inner = count::Counter::with_level(sources, named, &special_tokens, parse_level(level)?)?;
+        let mut inner = count::Counter::with_level(sources, named, &special_tokens, parse_level(level)?)?;
+        if let Some(name) = normalization {
+            inner = inner.normalizing(parse_form(name)?);
+        }
+        match max_word_bytes {
+            None => {}
+            Some(bytes @ ..4) => {
+                return Err(UsageError::new_err(format!(
+                    "max_word_bytes is {bytes}; a character takes up to 4 bytes."
+                )));
+            }
+            Some(bytes) => inner = inner.cutting(bytes),
+        }
         Ok(Self { inner, native: named.is_some() })
     }
 
@@ -266,6 +293,7 @@ impl Counter {
         dict.set_item("bytes", totals.bytes)?;
         dict.set_item("words", totals.words)?;
         dict.set_item("special_tokens", totals.special_tokens)?;
+        dict.set_item("cut_words", totals.cut_words)?;
         dict.set_item("longest_word_bytes", totals.longest_word)?;
         dict.set_item("digest", format!("{:032x}", totals.digest))?;
         Ok(dict)
@@ -595,6 +623,7 @@ fn replayed<'py>(py: Python<'py>, replay: &encode::Replay, sources: usize) -> Py
 struct Encoder {
     inner: encode::CachedEncoder,
     scanner: Option<Scanner>,
+    normalizer: Option<Normalizer>,
     cutter: SpecialCutter,
     special_ids: Vec<u32>,
     first_id: u32,
@@ -609,6 +638,7 @@ impl Encoder {
         };
         let first = out.len();
         let inner = &mut self.inner;
+        let text = self.normalizer.as_mut().map_or(text, |normalizer| normalizer.normalize(text));
         scanner.scan(text, |window, bounds| {
             for ends in bounds.windows(2) {
                 inner.encode_word(&window[ends[0] as usize..ends[1] as usize], out);
@@ -639,6 +669,7 @@ fn ragged<'py>(py: Python<'py>, ids: Vec<u32>, offsets: Vec<i64>) -> PyResult<Ra
 #[pymethods]
 impl Encoder {
     #[new]
+    #[pyo3(signature = (left, right, pattern, special_tokens, special_ids, first_id, normalization=None))]
     fn new(
         left: PyArrowType<ArrayData>,
         right: PyArrowType<ArrayData>,
@@ -646,6 +677,7 @@ impl Encoder {
         special_tokens: Vec<String>,
         special_ids: Vec<u32>,
         first_id: u32,
+        normalization: Option<&str>,
     ) -> PyResult<Self> {
         if special_tokens.len() != special_ids.len() {
             return Err(PyValueError::new_err("as many special ids as special tokens are needed"));
@@ -654,6 +686,7 @@ impl Encoder {
         Ok(Self {
             inner: encode::CachedEncoder::new(std::sync::Arc::new(encoder)),
             scanner: pattern.map(parse_pattern).transpose()?.map(Scanner::new),
+            normalizer: normalization.map(parse_form).transpose()?.map(Normalizer::new),
             cutter: SpecialCutter::new(&special_tokens)?,
             special_ids,
             first_id,
@@ -746,6 +779,11 @@ fn cut(text: &str, special_tokens: Vec<String>) -> PyResult<Vec<String>> {
 }
 
 #[pyfunction]
+fn normalize(text: &str, form: &str) -> PyResult<String> {
+    Ok(Normalizer::new(parse_form(form)?).normalize(text).to_owned())
+}
+
+#[pyfunction]
 fn first_invalid_utf8(texts: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
     let found = Bytes::from_python(texts)?.try_each(|index, bytes| match simdutf8::compat::from_utf8(bytes) {
         Ok(_) => Ok(()),
@@ -772,6 +810,9 @@ fn partition_of(word: &[u8], partitions: u32) -> u32 {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("UNICODE_TABLES", REGEX_VERSION)?;
+    let (major, minor, update) = UNICODE_VERSION;
+    module.add("NORMALIZATION_TABLES", format!("{major}.{minor}.{update}"))?;
+    module.add("NORMALIZATIONS", Form::ALL.map(Form::name).to_vec())?;
     module.add("PATTERNS", Pattern::ALL.iter().map(|pattern| pattern.name()).collect::<Vec<_>>())?;
     module.add("InvalidUtf8Error", module.py().get_type::<InvalidUtf8Error>())?;
     module.add_class::<Counter>()?;
@@ -785,6 +826,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(words, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
+    module.add_function(wrap_pyfunction!(normalize, module)?)?;
     module.add_function(wrap_pyfunction!(first_invalid_utf8, module)?)?;
     module.add_function(wrap_pyfunction!(byte_ids, module)?)?;
     module.add_function(wrap_pyfunction!(levels, module)?)?;
