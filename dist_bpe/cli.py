@@ -42,7 +42,9 @@ def _command(function: Command) -> Command:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            print("interrupted: nothing half-written was left; the same command begins again.", file=sys.stderr)
+            print(
+                "interrupted: nothing half-written was left, and the same command goes on from here.", file=sys.stderr
+            )
             sys.exit(130)
         except BrokenPipeError:
             # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
@@ -83,6 +85,7 @@ First = Annotated[bool, typer.Option("--special-tokens-first", help="Special tok
 Pad = Annotated[int | None, typer.Option(help="Add reserved tokens up to a multiple of this.")]
 Name = Annotated[str | None, typer.Option(help="The vocabulary's name in the run folder.  [default: its size]")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there already.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Begin anew, whatever is there, finished or not.")]
 Transformers = Annotated[bool, typer.Option("--verify-transformers", help="Reload the files in transformers, too.")]
 Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Read each exported file again in its library.")]
 Partitions = Annotated[int | None, typer.Option(help="Parts of the count table.  [default: 16]")]
@@ -158,6 +161,7 @@ def train(
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
+    restart: Restart = False,
     verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
@@ -169,10 +173,16 @@ def train(
 
         for option in context.command.params:
             source = context.get_parameter_source(option.name or "")
-            if source and source.name == "COMMANDLINE" and option.name not in ("inputs", "output", "overwrite"):
+            if (
+                source
+                and source.name == "COMMANDLINE"
+                and option.name not in ("inputs", "output", "overwrite", "restart")
+            ):
                 raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
         config = read_config(inputs[0])
-        config = config.model_copy(update=_given(output=str(output) if output else None, overwrite=overwrite or None))
+        config = config.model_copy(
+            update=_given(output=str(output) if output else None, overwrite=overwrite or None, restart=restart or None)
+        )
     else:
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
@@ -184,7 +194,7 @@ def train(
         config = _config(
             inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
             overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
-            learn=learn, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
+            learn=learn, restart=restart, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
 
@@ -206,6 +216,7 @@ def count(
     shard_bytes: ShardBytes = None,
     table_bytes: TableBytes = None,
     overwrite: Overwrite = False,
+    restart: Restart = False,
 ) -> None:
     """Count words into a table that any number of vocabularies can be learned from."""
     from dist_bpe.pipeline import RunReport, run_count
@@ -217,6 +228,7 @@ def count(
             pattern=pattern, min_word_count=min_word_count, partitions=partitions, shard_bytes=shard_bytes,
             table_bytes=table_bytes,
         ),
+        restart=restart,
     )  # fmt: skip
     progress = Progress()
     report = RunReport(config.output)

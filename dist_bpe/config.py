@@ -110,11 +110,20 @@ class LearnConfig(_Model):
 
 
 class EngineConfig(_Model):
-    """Where work runs: `ray` (embedded, or the cluster at `address` or RAY_ADDRESS) or `local` threads."""
+    """Where work runs.
+
+    Attributes:
+        engine: `ray` (embedded, or the cluster at `address` or RAY_ADDRESS) or `local` threads.
+        workers: tasks at once.
+        address: the Ray cluster to join.
+        stall_seconds: a task of Ray that takes longer, and four times as long as any that finished, is also tried on
+            another node.
+    """
 
     engine: Literal["ray", "local"] = "ray"
     workers: int | None = Field(default=None, ge=1)
     address: str | None = None
+    stall_seconds: float = Field(default=600, gt=0)
 
 
 class RunConfig(_Model):
@@ -124,6 +133,7 @@ class RunConfig(_Model):
         output: the run folder.
         name: the vocabulary's name below `vocabularies/`; its size by default.
         overwrite: replace a count table that stands in the folder already.
+        restart: begin anew, whatever is in the folder, finished or not.
         verify: read every exported file again in its own library.
         verify_transformers: also reload the files in `transformers`, whose import takes seconds.
     """
@@ -132,6 +142,7 @@ class RunConfig(_Model):
     output: str
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     overwrite: bool = False
+    restart: bool = False
     verify: bool = True
     verify_transformers: bool = False
     count: CountConfig = CountConfig()

@@ -1,14 +1,14 @@
-"""What is planned, running and done: attempts, deadlines, splits and commits, as a state machine without Ray, clock or disk.
+"""What is planned, running and done: attempts, deadlines, splits, covers. A state machine: no Ray, clock or disk in it.
 
 A *unit* is a task, or a piece of one that was split. The driver takes attempts from the ledger, starts them wherever
 work runs, and tells what became of each; time is a number that the driver passes in. The rules:
 
-* The first *cover* of a task that is complete wins: the task itself, or all of its pieces, never both. Whatever finishes
-  later, or twice, changes nothing.
+* The first *cover* of a task that is complete wins: the task itself, or all of its pieces, never both. Whatever
+  finishes later, or twice, changes nothing.
 * An attempt past its deadline is *stalled*: the unit is tried once more, elsewhere and with twice the patience, and the
   stalled attempt may still finish first.
-* A lost node costs the unit nothing. Its own failures count, and so do stalls, within bounds of their own; after the last
-  a task is split into its pieces, and a piece, or a task that has none, ends the run with its name and first cause.
+* A lost node costs the unit nothing. Its own failures count, and so do stalls, within bounds of their own; after the
+  last a task is split, and a piece, or a task that has none, ends the run with its name and first cause.
 """
 
 import math
@@ -25,6 +25,8 @@ MAX_FAILURES = 3
 MAX_STALLS = 6
 #: An attempt is not stalled before it has taken this many times as long as the longest that finished.
 PATIENCE = 4.0
+#: Seconds on top of that for attempts that may have been on a lost node.
+GRACE_SECONDS = 10.0
 
 
 class Unit(Protocol):
@@ -44,7 +46,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Attempt(Generic[T]):
-    """One try of a unit. `elsewhere`: an earlier one stalled, so this one is to go to a node that is known to answer."""
+    """One try of a unit. `elsewhere`: an earlier one stalled, so this one is to go to a node known to answer."""
 
     number: int
     task: T
@@ -58,6 +60,7 @@ class _State(Generic[T, R]):
     task: T
     failures: int = 0
     stalls: int = 0
+    elsewhere: bool = False
     first_cause: str = ""
     result: R | None = None
     done: bool = False
@@ -74,6 +77,7 @@ class Ledger(Generic[T, R]):
         self._roots = sorted(self._units)
         self._queue: deque[tuple[int, ...]] = deque()
         self._attempts: dict[int, Attempt[T]] = {}
+        self._suspects: dict[int, float] = {}  # attempts that may have been on a lost node, and their new deadline
         self._number = 0
         self._open = len(self._roots)
         self._longest = 0.0
@@ -93,15 +97,11 @@ class Ledger(Generic[T, R]):
 
     def results(self) -> list[R]:
         """The results of each task's cover, in the order of the keys; each task is in it exactly once."""
-        found = []
-        for root in self._roots:
-            state = self._units[root]
-            for key in (root,) if state.done else state.pieces:
-                found.append(self._units[key].result)
-        return found  # type: ignore[return-value]  # a cover has all its results
+        covers = ((root,) if self._units[root].done else self._units[root].pieces for root in self._roots)
+        return [self._units[key].result for cover in covers for key in cover]  # type: ignore[misc]  # a cover has all its results
 
     def restore(self, key: tuple[int, ...], result: R) -> None:
-        """Take over a unit that was committed before this ledger began. Whole tasks are to be restored before pieces."""
+        """Take over a unit that was committed before this ledger began: whole tasks first, then pieces."""
         root = self._units.get(key[:1])
         if root is None or self._covered(root):
             return
@@ -119,7 +119,7 @@ class Ledger(Generic[T, R]):
                 continue
             self._number += 1
             patience = max(self._stall_seconds, PATIENCE * self._longest) * 2**state.stalls
-            attempt = Attempt(self._number, state.task, state.stalls > 0, now, now + patience)
+            attempt = Attempt(self._number, state.task, state.elsewhere, now, now + patience)
             self._attempts[attempt.number] = attempt
             state.running.add(attempt.number)
             return attempt
@@ -139,7 +139,7 @@ class Ledger(Generic[T, R]):
         return True
 
     def fail(self, number: int, cause: str, own: bool) -> None:
-        """An attempt ended without a result: by a fault of the unit's `own` or its worker's, or because a node was lost.
+        """An attempt ended without a result: by a fault of its `own` (or its worker's), or because a node was lost.
 
         Raises:
             RunError: the unit failed too often and cannot be split.
@@ -153,6 +153,11 @@ class Ledger(Generic[T, R]):
         state.first_cause = state.first_cause or cause
         self._again(state)
 
+    def suspect(self, now: float) -> None:
+        """A node was lost, and nobody knows what ran there: all attempts out get a deadline soon, at no cost."""
+        soon = now + PATIENCE * self._longest + GRACE_SECONDS
+        self._suspects |= {n: soon for n, a in self._attempts.items() if n not in self._suspects and soon < a.deadline}
+
     def expire(self, now: float) -> None:
         """Note which attempts are past their deadline.
 
@@ -161,14 +166,16 @@ class Ledger(Generic[T, R]):
         """
         for number, attempt in list(self._attempts.items()):
             state = self._state(attempt)
-            if attempt.deadline <= now and number in state.running:
+            suspected = self._suspects.get(number, math.inf) <= now
+            if number in state.running and (suspected or attempt.deadline <= now):
                 state.running.discard(number)
-                state.stalls += 1
-                state.first_cause = state.first_cause or f"no end within {attempt.deadline - attempt.began:,.0f} seconds"
+                state.stalls += not suspected
+                state.elsewhere = True
+                state.first_cause = state.first_cause or f"no end within {now - attempt.began:,.0f} seconds"
                 self._again(state)
 
     def needless(self) -> list[int]:
-        """Attempts out whose task has been covered meanwhile, each told once; how they end is of no interest any more."""
+        """Attempts out whose task has been covered meanwhile, each told once: how they end is of no interest."""
         numbers = [n for n, attempt in self._attempts.items() if self._covered(self._units[attempt.task.key[:1]])]
         for number in numbers:
             self._state(self._attempts.pop(number)).running.discard(number)
@@ -193,7 +200,7 @@ class Ledger(Generic[T, R]):
         (self._queue.appendleft if first else self._queue.append)(state.task.key)
 
     def _again(self, state: _State[T, R]) -> None:
-        """Try a unit once more, or split it, or give it up: unless nothing needs it, or another attempt is under way."""
+        """Try a unit once more, or split it, or give it up; unless nothing needs it, or another attempt is out."""
         if not self._needed(state) or state.running or state.queued:
             return
         if state.failures < MAX_FAILURES and state.stalls < MAX_STALLS:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,24 +22,34 @@ from dist_bpe.config import (
 from dist_bpe.counts import (
     CountTable,
     CountTask,
+    DamagedRunError,
+    MergeTask,
+    committed,
     count_shard,
     manifest,
     merge_part,
     merge_tasks,
+    merged,
 )
 from dist_bpe.documents import Skipped
-from dist_bpe.engine import open_engine
+from dist_bpe.engine import Engine, open_engine, run
 from dist_bpe.errors import RunError, SourceError, UsageError
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
+from dist_bpe.lease import FOLDER as LEASE
+from dist_bpe.lease import STAGING, Lease, lease
+from dist_bpe.ledger import Ledger
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
+from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import publish, to_json
+from dist_bpe.storage import move, publish, sealed, to_json, unsealed, write
 from dist_bpe.vocabulary import Vocabulary
 
-STAGING = "staging"
+PLAN = "plan.json"
+# Times that damaged runs are counted again before the disk is blamed.
+MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
 KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
@@ -83,10 +94,11 @@ def count(
     workers: int | None = None,
     address: str | None = None,
     overwrite: bool = False,
+    restart: bool = False,
     progress: str = "auto",
     **options: Any,
 ) -> CountTable:
-    """Count the words of sources into a table in the run folder `output`.
+    """Count the words of sources into a table in the run folder `output`, or go on with what lies there unfinished.
 
     Args:
         sources: what to read.
@@ -95,6 +107,7 @@ def count(
         workers: tasks at once; by default one a processor.
         address: the Ray cluster to join.
         overwrite: replace a table that stands there already.
+        restart: begin anew, whatever is there, finished or not.
         progress: "auto", "bars", "lines" or "silent".
         options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes,
             table_bytes.
@@ -102,7 +115,8 @@ def count(
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
         DataError: a row or file that cannot be counted.
-        RunError: the folder holds a table already, or a worker keeps dying.
+        RunError: the folder holds another table or an unfinished run of other inputs or options, another driver works
+            on it, its disk is full, or a shard keeps failing. What was finished is kept, and the same call goes on.
     """
     config = validate(
         RunConfig,
@@ -113,6 +127,7 @@ def count(
             ],
             "output": str(output),
             "overwrite": overwrite,
+            "restart": restart,
             "count": options,
             "engine": {"engine": engine, "workers": workers, "address": address},
         },
@@ -127,13 +142,9 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     output = Path(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
-    if (output / COUNTS).exists() and not config.overwrite:
-        raise RunError(
-            f"{output} holds a count table already. Learn from it (`dist-bpe learn {output}`), name another folder, "
-            "or replace it with --overwrite."
-        )
+    sources = [source.source() for source in config.sources]
     with progress.stage("plan", unit="files") as stage:
-        planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
+        planned = plan(sources, config.count.shard_bytes)
         rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
         stage.advance(len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {len(planned.shards)} shards")
     if planned.in_memory and config.engine.engine != "local":
@@ -145,16 +156,20 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         _warn(progress, report, text)
     for text in warnings_for(pattern):
         _warn(progress, report, text)
+    options = config.count.model_dump(mode="json", exclude={"table_bytes"})
+    options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
-    staging = output / STAGING
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
+    output.mkdir(parents=True, exist_ok=True)
     try:
-        table = _count_into(output, staging, planned, pattern, config, progress, report)
+        with lease(output, progress.say) as owned:
+            _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
+            if owned.staging.exists():
+                _count_into(output, owned, planned, pattern, config, progress, report)
+            table = CountTable.open(output)
     except BaseException:
-        shutil.rmtree(output if fresh else staging, ignore_errors=True)
+        if fresh:
+            _remove_if_empty(output)
         raise
-    shutil.rmtree(staging, ignore_errors=True)
     report.table = table
     cut = [name for name, source in table.sources.items() if source.mark_words > MARK_SHARE * source.words]
     if cut:
@@ -173,54 +188,183 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     return table
 
 
+def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: RunConfig, progress: Progress) -> None:
+    """Leave a staging folder with this plan in it, new or to go on with; none if the table is there already.
+
+    Raises:
+        RunError: what lies there, finished or not, was made of other inputs or by other options.
+    """
+    # The plan lies where what it speaks of lies: in staging first, and beside the table once that is finished.
+    begun, finished = staging / PLAN, output / PLAN
+    if staging.exists():
+        old = unsealed(begun)
+        if config.restart or not old or planned is None:
+            shutil.rmtree(staging)
+        elif changed := differences(old, planned):
+            raise RunError(
+                f"{output} holds an unfinished run that this command cannot go on with: {shown(changed)}. Give the "
+                "command it was begun with, name another folder, or begin anew with --restart."
+            )
+        else:
+            write(begun, sealed(planned))  # with the policies of now
+            return
+    if (output / COUNTS).exists() and not config.overwrite and not config.restart:
+        old = unsealed(finished) if planned else None
+        changed = differences(old, planned) if old and planned else []
+        if old and not changed:
+            progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
+            return
+        raise RunError(
+            f"{output} holds a count table already{' of another run' if changed else ''}"
+            f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
+            "folder, or replace it with --overwrite."
+        )
+    # Made whole beside its name, so that a staging folder always holds its plan.
+    new = staging.with_name(f".{staging.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    if planned is not None:
+        write(new / PLAN, sealed(planned))
+    move(new, staging)
+
+
+def _remove_if_empty(output: Path) -> None:
+    """Remove the folders that this run made, if it leaves nothing in them. Another run's files would be in the way."""
+    with contextlib.suppress(OSError):
+        (output / STAGING).rmdir()
+        for file in (output / LEASE).iterdir():
+            file.unlink()
+        (output / LEASE).rmdir()
+        output.rmdir()
+
+
 def _count_into(
     output: Path,
-    staging: Path,
+    owned: Lease,
     planned: Plan,
     pattern: Pattern,
     config: RunConfig,
     progress: Progress,
     report: RunReport,
-) -> CountTable:
-    options = config.count
-    texts = tuple(token.text for token in options.special_tokens)
-    with contextlib.ExitStack() as stack:
-        with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
-            engine = stack.enter_context(
-                open_engine(config.engine.engine, config.engine.workers, config.engine.address)
-            )
-            stage.advance(engine.workers)
-        # A worker may have another working folder than the driver: paths go out absolute.
-        place = str(staging.resolve())
-        tasks = [
-            CountTask(shard, place, config.count.pattern, texts, options.partitions, options.table_bytes)
-            for shard in planned.shards
-        ]
-        commits = []
-        with progress.stage("count", planned.bytes, "bytes") as stage:
-            for commit in engine.run(count_shard, tasks):
-                commits.append(commit)
-                stage.worker_peak(commit["peak_bytes"])
-                stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
+) -> None:
+    """Count and merge in the staging folder, going on with what is committed there, and move the table to its place."""
+    staging = owned.staging
+    finished = False
+    try:
+        with contextlib.ExitStack() as stack:
+            with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
+                engine = stack.enter_context(
+                    open_engine(
+                        config.engine.engine, config.engine.workers, config.engine.address, config.engine.stall_seconds
+                    )
+                )
+                stage.advance(engine.workers)
+            for _ in range(MAX_DAMAGED):
+                commits = _counted(engine, owned, planned, config, progress)
+                try:
+                    parts = _merged(engine, owned, commits, config, progress)
+                    break
+                except DamagedRunError as error:
+                    _warn(progress, report, str(error))
+            else:
+                raise RunError(f"files in {staging} were damaged {MAX_DAMAGED} times: its disk cannot be trusted.")
         for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
             _warn(progress, report, text)
-        if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
-            looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
-        folder = staging.resolve() / COUNTS
-        folder.mkdir()
-        merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
-        parts = []
-        with progress.stage("merge", len(merges), "parts") as stage:
-            for part in engine.run(merge_part, merges):
-                parts.append(part)
-                stage.worker_peak(part["peak_bytes"])
-                stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
-    with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts)))
-    shutil.rmtree(output / COUNTS, ignore_errors=True)
-    folder.rename(output / COUNTS)
-    return CountTable.open(output)
+        owned.check()
+        texts = tuple(token.text for token in config.count.special_tokens)
+        content = to_json(manifest(pattern, texts, config.count.min_word_count, commits, parts))
+        _publish_table(output, staging, parts, content)
+        finished = True
+    finally:
+        kept = 0 if finished else len(list(staging.glob("shard-*.json")))
+        if kept and (staging / PLAN).exists():
+            progress.say(
+                f"count: {kept:,} of {len(planned.shards):,} shards are finished and kept in {output}; the same "
+                "command goes on from there."
+            )
+        else:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _counted(
+    engine: Engine, owned: Lease, planned: Plan, config: RunConfig, progress: Progress
+) -> list[dict[str, Any]]:
+    """The commits of all shards.
+
+    Raises:
+        SourceError: none of them holds any text.
+    """
+    options = config.count
+    texts = tuple(token.text for token in options.special_tokens)
+    # A worker may have another working folder than the driver: paths go out absolute.
+    place = owned.staging.resolve()
+    ledger: Ledger[CountTask, dict[str, Any]] = Ledger(
+        (
+            CountTask(shard, str(place), options.pattern, texts, options.partitions, options.table_bytes)
+            for shard in planned.shards
+        ),
+        engine.stall_seconds,
+    )
+    with progress.stage("count", planned.bytes, "bytes") as stage:
+        done = 0
+        for commit in committed(place):
+            ledger.restore(tuple(commit["key"]), commit)
+            done += 1
+            stage.advance(commit["bytes"], f"{done:,} of {len(planned.shards):,} shards were finished before")
+        for commit in run(engine, count_shard, ledger):
+            owned.check()
+            done += 1
+            stage.worker_peak(commit["peak_bytes"])
+            stage.advance(commit["bytes"], f"shard {done:,} of {len(planned.shards):,}")
+    commits = ledger.results()
+    if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
+        shutil.rmtree(owned.staging)  # there is nothing to go on with
+        looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
+        raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
+    return commits
+
+
+def _merged(
+    engine: Engine,
+    owned: Lease,
+    commits: Sequence[dict[str, Any]],
+    config: RunConfig,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """The commits of all parts."""
+    place = owned.staging.resolve()
+    tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count)
+    ledger: Ledger[MergeTask, dict[str, Any]] = Ledger(tasks, engine.stall_seconds)
+    with progress.stage("merge", len(tasks), "parts") as stage:
+        rows = 0
+        for part in merged(place, place / COUNTS):
+            ledger.restore((part["partition"],), part)
+            rows += part["rows"]
+            stage.advance(1, f"{rows:,} rows")
+        for part in run(engine, merge_part, ledger):
+            owned.check()
+            rows += part["rows"]
+            stage.worker_peak(part["peak_bytes"])
+            stage.advance(1, f"{rows:,} rows")
+    return ledger.results()
+
+
+def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]], content: bytes) -> None:
+    """Move the finished table to its place. Every path begins or ends in staging, which only the owner can reach."""
+    folder = staging / COUNTS
+    folder.mkdir(exist_ok=True)
+    for part in parts:
+        if (staging / part["staged"]).exists():
+            move(staging / part["staged"], folder / part["file"])
+    write(folder / "manifest.json", content)
+    if (output / COUNTS).exists():
+        move(output / COUNTS, staging / f"replaced-{uuid.uuid4().hex}")
+    move(folder, output / COUNTS)
+    if (staging / PLAN).exists():
+        move(staging / PLAN, output / PLAN)
+    shutil.rmtree(staging, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        staging.parent.rmdir()
 
 
 def _warn(progress: Progress, report: RunReport, text: str) -> None:

@@ -70,19 +70,23 @@ class Driver:
             self.ledger.restore(key, world.commits[key])
         self.out: list[tuple[float, str, Attempt[Task]]] = []
         self.tries: Counter[tuple[int, ...]] = Counter()
+        self.suspicions = 0
         self.lost: Counter[tuple[int, ...]] = Counter()
 
     def step(self) -> None:
         """Start what can be started, and let one of the things happen that are due; in any order."""
         rng = self.world.rng
         self.now += rng.expovariate(1)
+        if rng.random() < 0.02:
+            self.suspicions += 1
+            self.ledger.suspect(self.now)
         self.ledger.expire(self.now)
         while self.ledger.running < 4 and (attempt := self.ledger.take(self.now)):
             kind = self.world.outcome(attempt.task)
             seconds = 200 * rng.random() if kind in ("late", "stall") else 3 * rng.random()
             self.out.append((self.now + seconds, kind, attempt))
             self.tries[attempt.task.key] += 1
-            tries = self.tries[attempt.task.key] - self.lost[attempt.task.key]
+            tries = self.tries[attempt.task.key] - self.lost[attempt.task.key] - self.suspicions
             assert tries < MAX_FAILURES + MAX_STALLS, "attempts of a unit are bounded"
         due = [event for event in self.out if event[0] <= self.now]
         if not due:
