@@ -13,7 +13,7 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::ArrayData;
-use arrow_pyarrow::{FromPyArrow, PyArrowType, ToPyArrow};
+use arrow_pyarrow::{FromPyArrow, FromPyArrowUnchecked, PyArrowType, ToPyArrow};
 use arrow_schema::{DataType, Field, Schema};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -71,7 +71,18 @@ enum Bytes {
 
 impl Bytes {
     fn from_python(array: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Self::from_array(make_array(ArrayData::from_pyarrow_bound(array)?))
+        // Not the checked conversion: it would run the plain UTF-8 check of the standard library over all text, a sixth
+        // of the time of counting, beside the fast one that follows here. Retyped as binary, the offsets are checked.
+        // SAFETY: that the exported pointers lead to buffers of the sizes stated is the exporter's promise, which the
+        // checked conversion relies on as well; all else is validated by `build` before it is used.
+        let data = unsafe { ArrayData::from_pyarrow_bound_unchecked(array)? };
+        let data_type = match data.data_type() {
+            DataType::Utf8 => DataType::Binary,
+            DataType::LargeUtf8 => DataType::LargeBinary,
+            other => other.clone(),
+        };
+        let data = data.into_builder().data_type(data_type).build();
+        Self::from_array(make_array(data.map_err(|error| PyValueError::new_err(error.to_string()))?))
     }
 
     fn from_array(array: ArrayRef) -> PyResult<Self> {
@@ -111,6 +122,9 @@ impl Bytes {
         }
     }
 }
+
+/// Text counted between two looks for Ctrl-C: a tenth of a second.
+const BYTES_BETWEEN_SIGNALS: usize = 16 << 20;
 
 fn text(index: usize, bytes: &[u8]) -> PyResult<&str> {
     simdutf8::compat::from_utf8(bytes)
@@ -211,7 +225,13 @@ impl Counter {
     fn count(&mut self, py: Python<'_>, source: usize, texts: &Bound<'_, PyAny>) -> PyResult<()> {
         let texts = Bytes::from_python(texts)?;
         py.detach(|| {
+            let mut unchecked = 0;
             texts.try_each(|index, bytes| {
+                unchecked += bytes.len();
+                if unchecked > BYTES_BETWEEN_SIGNALS {
+                    unchecked = 0;
+                    Python::attach(|py| py.check_signals())?;
+                }
                 let text = text(index, bytes)?;
                 if self.native {
                     self.inner.count_document(source, text)?;
