@@ -1,9 +1,12 @@
 """The command line: one command a pipeline function; heavy modules are imported inside, so that --help is instant."""
 
+import contextlib
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -28,6 +31,34 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+@contextlib.contextmanager
+def _signals(received: list[int]) -> Iterator[None]:
+    """Answer Ctrl-C or SIGTERM by KeyboardInterrupt, which also ends a call into the native core; twice: end at once.
+
+    The number goes into a list, since Ray makes a plain KeyboardInterrupt of whatever a handler raises.
+    """
+
+    def first(number: int, _: Any) -> None:
+        received.append(number)
+        for n in before:
+            signal.signal(n, lambda number, _: os._exit(128 + number))
+        print("stopping; once more to stop at once …", file=sys.stderr, flush=True)
+        raise KeyboardInterrupt
+
+    # A signal that was ignored from the start, as in the background of a shell, stays so.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {n: signal.getsignal(n) for n in numbers}
+    try:
+        for n in numbers:
+            signal.signal(n, first)
+        yield
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+
+
 def _command(function: Command) -> Command:
     """Make a command; errors of ours become one sentence and their exit code.
 
@@ -36,16 +67,16 @@ def _command(function: Command) -> Command:
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> None:
+        received: list[int] = []
         try:
-            function(*arguments, **options)
+            with _signals(received):
+                function(*arguments, **options)
         except DistBpeError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            print(
-                "interrupted: nothing half-written was left, and the same command goes on from here.", file=sys.stderr
-            )
-            sys.exit(130)
+            print("interrupted: nothing half-written was left; the same command goes on from here.", file=sys.stderr)
+            sys.exit(128 + (received or [signal.SIGINT])[0])
         except BrokenPipeError:
             # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -202,21 +202,34 @@ def count_shard(task: CountTask) -> dict[str, Any]:
 
     def spill() -> None:
         path = staging / f"{task.name}-{attempt}-{len(runs)}.run"
-        runs.append({"file": path.name, "partitions": _write_run(path, counter.drain(task.partitions))})
+        runs.append({"file": path.name, "partitions": {}})
+        runs[-1]["partitions"] = _write_run(path, counter.drain(task.partitions))
+
+    def sweep() -> None:
+        for run in runs:
+            (staging / run["file"]).unlink(missing_ok=True)
 
     skipped = Skipped()
-    for name, texts, _ in task.shard.batches(skipped):
-        if STOP.is_set():
-            raise Stopped("stopped")
-        source = number[name]
-        nulls[source] += texts.null_count
-        counter.count(source, texts)
-        if not pattern.native:
-            _count_custom(counter, source, texts, pattern, task.special_tokens)
-        if counter.memory_bytes > task.table_bytes:
+
+    def count() -> None:
+        for name, texts, _ in task.shard.batches(skipped):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = number[name]
+            nulls[source] += texts.null_count
+            counter.count(source, texts)
+            if not pattern.native:
+                _count_custom(counter, source, texts, pattern, task.special_tokens)
+            if counter.memory_bytes > task.table_bytes:
+                spill()
+        if counter.unique_words:
             spill()
-    if counter.unique_words:
-        spill()
+
+    try:
+        count()
+    except BaseException:
+        sweep()  # what repeated attempts leave would fill the disk
+        raise
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
     result = {
         "key": list(task.key),
@@ -229,8 +242,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     }
     if create_if_absent(commit, sealed(result)):
         return result
-    for run in runs:
-        (staging / run["file"]).unlink(missing_ok=True)
+    sweep()
     return unsealed(commit) or _damaged(commit, commit)
 
 

@@ -260,8 +260,8 @@ def _count_into(
                 )
                 stage.advance(engine.workers)
             for _ in range(MAX_DAMAGED):
-                commits = _counted(engine, owned, planned, config, progress)
                 try:
+                    commits = _counted(engine, owned, planned, config, progress)
                     parts = _merged(engine, owned, commits, config, progress)
                     break
                 except DamagedRunError as error:
