@@ -122,6 +122,10 @@ Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Read each ex
 Partitions = Annotated[int | None, typer.Option(help="Parts of the count table.  [default: 16]")]
 ShardBytes = Annotated[int | None, typer.Option(help="Text bytes one task counts.  [default: by the whole's size]")]
 TableBytes = Annotated[int | None, typer.Option(help="Memory of one task's word table.  [default: 512 MiB]")]
+WorkerMemory = Annotated[
+    str | None, typer.Option(help="Of one worker, as in 2GB.  [default: its share of what is free]")
+]
+DriverMemory = Annotated[str | None, typer.Option(help="Of learning, as in 16GB.  [default: what is free]")]
 Threads = Annotated[int, typer.Option(help="Threads of the learner.")]
 
 
@@ -142,8 +146,8 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _config(
     inputs: list[str] | None, output: Path | None, text: str, group_by: str | None, special: list[str] | None,
-    no_special: bool, engine: str, workers: int | None, address: str | None, overwrite: bool, count: dict[str, Any],
-    **more: Any,
+    no_special: bool, engine: str, workers: int | None, address: str | None, memory_per_worker: str | None,
+    overwrite: bool, count: dict[str, Any], **more: Any,
 ) -> "RunConfig":  # fmt: skip
     from dist_bpe.config import RunConfig, validate
 
@@ -160,7 +164,7 @@ def _config(
         "output": str(output),
         "overwrite": overwrite,
         "count": count,
-        "engine": _given(engine=engine, workers=workers, address=address),
+        "engine": _given(engine=engine, workers=workers, address=address, memory_per_worker=memory_per_worker),
         **more,
     }
     config: RunConfig = validate(RunConfig, values)
@@ -189,6 +193,8 @@ def train(
     partitions: Partitions = None,
     shard_bytes: ShardBytes = None,
     table_bytes: TableBytes = None,
+    memory_per_worker: WorkerMemory = None,
+    driver_memory: DriverMemory = None,
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
@@ -220,11 +226,12 @@ def train(
         learn = _given(
             vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
             max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-            special_tokens_first=special_tokens_first, threads=threads,
+            special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
         )  # fmt: skip
         config = _config(
             inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
-            overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            memory_per_worker, overwrite,
+            _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
             learn=learn, restart=restart, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
@@ -246,6 +253,7 @@ def count(
     partitions: Partitions = None,
     shard_bytes: ShardBytes = None,
     table_bytes: TableBytes = None,
+    memory_per_worker: WorkerMemory = None,
     overwrite: Overwrite = False,
     restart: Restart = False,
 ) -> None:
@@ -254,8 +262,8 @@ def count(
     from dist_bpe.progress import Progress
 
     config = _config(
-        inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address, overwrite,
-        _given(
+        inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
+        memory_per_worker, overwrite, _given(
             pattern=pattern, min_word_count=min_word_count, partitions=partitions, shard_bytes=shard_bytes,
             table_bytes=table_bytes,
         ),
@@ -279,6 +287,7 @@ def learn(
     max_token_bytes: MaxToken = None,
     special_tokens_first: First = False,
     pad_to_multiple: Pad = None,
+    driver_memory: DriverMemory = None,
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
@@ -296,7 +305,7 @@ def learn(
     values = _given(
         vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
         max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-        special_tokens_first=special_tokens_first, threads=threads,
+        special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SkipValidation, ValidationError
 
 from dist_bpe.counts import DEFAULT_PARTITIONS
 from dist_bpe.errors import UsageError
@@ -84,6 +84,7 @@ class LearnConfig(_Model):
         special_tokens_first: special tokens get the ids from 0 on instead of the last ones.
         pad_to_multiple: reserved tokens are added until the size is a multiple of this.
         threads: threads of the learner; the result does not depend on it.
+        driver_memory: bytes that learning may take, by default what is free: a table that needs more is refused.
     """
 
     vocab_size: int = Field(ge=1)
@@ -93,6 +94,7 @@ class LearnConfig(_Model):
     special_tokens_first: bool = False
     pad_to_multiple: int | None = Field(default=None, ge=1)
     threads: int = Field(default=1, ge=1)
+    driver_memory: ByteSize | None = Field(default=None, ge=1)
 
     def merges(self, special_tokens: Sequence[SpecialToken]) -> int:
         """How many merges fill the vocabulary.
@@ -118,12 +120,15 @@ class EngineConfig(_Model):
         address: the Ray cluster to join.
         stall_seconds: a task of Ray that takes longer, and four times as long as any that finished, is also tried on
             another node.
+        memory_per_worker: bytes that a worker may take; by default its share of what is free. On Ray each task asks for
+            as much if it is given.
     """
 
     engine: Literal["ray", "local"] = "ray"
     workers: int | None = Field(default=None, ge=1)
     address: str | None = None
     stall_seconds: float = Field(default=600, gt=0)
+    memory_per_worker: ByteSize | None = Field(default=None, ge=1 << 20)
 
 
 class RunConfig(_Model):

@@ -113,6 +113,7 @@ class MergeTask:
     sources: tuple[str, ...]
     min_word_count: int
     staging: str
+    fan_in: int = FAN_IN
 
     def __str__(self) -> str:
         return f"partition {self.partition} ({len(self.slices)} runs)"
@@ -303,7 +304,7 @@ def _count_custom(
 
 
 def merge_tasks(
-    commits: Sequence[dict[str, Any]], staging: Path, partitions: int, min_word_count: int
+    commits: Sequence[dict[str, Any]], staging: Path, partitions: int, min_word_count: int, fan_in: int
 ) -> list[MergeTask]:
     """The tasks that turn committed runs into parts, one a partition, whatever the order of the commits."""
     sources = tuple(sorted({name for commit in commits for name in commit["sources"]}))
@@ -321,7 +322,7 @@ def merge_tasks(
             for run in commit["runs"]
             if (frames := run["partitions"].get(str(partition)))
         )
-        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(staging)))
+        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(staging), fan_in))
     return tasks
 
 
@@ -362,8 +363,8 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
     slices = list(task.slices)
     try:
         # Levels: with more runs than can be open at once, groups of them become longer runs first.
-        while len(slices) > FAN_IN:
-            group, slices = slices[:FAN_IN], slices[FAN_IN:]
+        while len(slices) > task.fan_in:
+            group, slices = slices[: task.fan_in], slices[task.fan_in :]
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
             longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
             intermediate.append(longer)

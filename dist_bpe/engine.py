@@ -11,12 +11,16 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dist_bpe import budget
 from dist_bpe.errors import DistBpeError, UsageError
 from dist_bpe.ledger import Ledger, Unit
+from dist_bpe.storage import write
 
 T = TypeVar("T", bound=Unit)
 R = TypeVar("R")
@@ -26,6 +30,8 @@ POLL_SECONDS = 0.5
 STALL_SECONDS = 600.0
 # Between two looks at the nodes of the cluster.
 LOOK_SECONDS = 3.0
+# For all nodes to answer before work starts.
+PROBE_SECONDS = 60.0
 
 
 class AttemptError(Exception):
@@ -45,6 +51,15 @@ class Engine(Protocol):
     """Attempts that may be out at once."""
     stall_seconds: float
     """See `Ledger`."""
+    memory_per_worker: int
+    """Bytes."""
+
+    def probe(self, folder: Path) -> None:
+        """Check that all nodes run this version of the package, and read and write the same folder.
+
+        Raises:
+            UsageError: one does not; names it, and the way out.
+        """
 
     def start(self, function: Callable[[Any], Any], task: Any, elsewhere: bool) -> Any:
         """Start `function(task)` and return its handle; `elsewhere`: on a node that is known to answer."""
@@ -118,9 +133,13 @@ class LocalEngine:
     name = "local"
     stall_seconds = math.inf  # threads are not lost, and there is no elsewhere
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, memory_per_worker: int | None = None) -> None:
         self.workers = self.slots = workers or default_workers()
+        self.memory_per_worker = memory_per_worker or budget.available() // self.workers
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="dist-bpe")
+
+    def probe(self, folder: Path) -> None:
+        """See `Engine.probe`; this process is the only node."""
 
     def start(self, function: Callable[[Any], Any], task: Any, elsewhere: bool) -> "Future[Any]":  # noqa: ARG002
         """See `Engine.start`; there is no elsewhere."""
@@ -176,7 +195,11 @@ class RayEngine:
     name = "ray"
 
     def __init__(
-        self, workers: int | None = None, address: str | None = None, stall_seconds: float = STALL_SECONDS
+        self,
+        workers: int | None = None,
+        address: str | None = None,
+        stall_seconds: float = STALL_SECONDS,
+        memory_per_worker: int | None = None,
     ) -> None:
         self.stall_seconds = stall_seconds
         # Imported here alone: it takes a second, and the local engine must work without it.
@@ -204,32 +227,116 @@ class RayEngine:
                     logging_level=logging.ERROR,
                     object_store_memory=100 << 20,  # results are small: the data goes through the run folder
                 )
-        available = int(ray.cluster_resources().get("CPU", 0))
-        if not available:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
+        if not nodes:
             raise UsageError("the Ray cluster has no processors for tasks.")
+        # A task that asks for more than any node has would wait for ever.
+        self._memory = {"memory": memory_per_worker} if memory_per_worker else {}
+        fitting = [min(node["CPU"], node.get("memory", 0) // (memory_per_worker or 1)) for node in nodes]
+        available = int(sum(fitting))
+        if not available:
+            most = max(int(node.get("memory", 0)) for node in nodes)
+            raise UsageError(
+                f"no node of the Ray cluster has memory_per_worker = {memory_per_worker:,} bytes; the largest has "
+                f"{most:,}. Ask for less."
+            )
+        self.memory_per_worker = memory_per_worker or int(min(node.get("memory", 0) // node["CPU"] for node in nodes))
         self.workers = min(workers or available, available)
         self.slots = 2 * self.workers
         self._heard: dict[str, float] = {}  # when a node last finished something
         self._turn = self._lost = 0
         self._looked = -math.inf
 
+    def probe(self, folder: Path) -> None:
+        """See `Engine.probe`. A node that does not answer is passed over: the ledger copes with those."""
+        token = uuid.uuid4().hex
+        write(folder / "probe", token.encode())
+
+        def look(node: str) -> dict[str, str]:  # pickled by value, so that it runs where the package is missing
+            import socket
+            from pathlib import Path
+
+            found = {"node": f"{socket.gethostname()} ({node[:8]})"}
+            try:
+                import pyarrow
+
+                import dist_bpe
+                from dist_bpe import _core
+
+                found |= {
+                    "dist_bpe": dist_bpe.__version__,
+                    "pyarrow": pyarrow.__version__,
+                    "Unicode tables": _core.UNICODE_TABLES,
+                }
+            except ImportError as error:
+                return found | {"missing": str(error)}
+            try:
+                same = (Path(folder) / "probe").read_text() == token
+                (Path(folder) / f"probe-{node}").write_text(token)
+            except OSError as error:
+                return found | {"unreachable": f"{error.strerror}"}
+            return found if same else found | {"unreachable": "it holds other files"}
+
+        affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        remote = self._ray.remote(look)
+        asked = {
+            remote.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False)).remote(node): node
+            for node in self._nodes()
+        }
+        mine = look("driver")
+        waiting, deadline = list(asked), time.monotonic() + PROBE_SECONDS
+        while waiting and time.monotonic() < deadline:
+            done, waiting = self._ray.wait(waiting, timeout=POLL_SECONDS)
+            for handle in done:
+                try:
+                    found = self._ray.get(handle)
+                except self._ray.exceptions.RayError:
+                    continue
+                self._heard[asked[handle]] = time.monotonic()
+                if "missing" in found:
+                    raise UsageError(
+                        f"the node {found['node']} cannot import the package ({found['missing']}). Install dist_bpe "
+                        f"{mine['dist_bpe']} on every node."
+                    )
+                for name in ("dist_bpe", "pyarrow", "Unicode tables"):
+                    if found[name] != mine[name]:
+                        raise UsageError(
+                            f"the node {found['node']} has {name} {found[name]}, and this driver {mine[name]}. "
+                            "Install the same versions on every node."
+                        )
+                if "unreachable" in found:
+                    raise UsageError(
+                        f"the node {found['node']} does not reach the run folder at {folder}: {found['unreachable']}. "
+                        "Name a folder that all nodes share under one path."
+                    )
+        for probe in folder.glob("probe*"):
+            probe.unlink(missing_ok=True)
+
+    def _nodes(self) -> list[str]:
+        nodes = self._ray.nodes()
+        return sorted(node["NodeID"] for node in nodes if node["Alive"] and node["Resources"].get("CPU"))
+
     def start(self, function: Callable[[Any], Any], task: Any, elsewhere: bool) -> Any:
         """See `Engine.start`."""
         # Ray's own retries are off: it repeats a task killed for memory without limit, and hides the first cause.
         # `max_retries=0` also turns off its reconstruction, which hangs on a frozen node.
-        options = {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": self._answering() if elsewhere else "SPREAD"}
-        return self._ray.remote(_with_node).options(**options).remote(function, task)
+        where = self._answering() if elsewhere else "SPREAD"
+        remote = self._ray.remote(_with_node).options(
+            num_cpus=1, max_retries=0, scheduling_strategy=where, **self._memory
+        )
+        return remote.remote(function, task)
 
     def _answering(self) -> Any:
         """Hard affinity to a node: the ones heard from last take turns. A frozen node looks alive for half a minute."""
-        nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        nodes = self._nodes()
         if not nodes:
             return "SPREAD"
         latest = max(self._heard.get(node, 0.0) for node in nodes)
         nodes = [node for node in nodes if self._heard.get(node, 0.0) >= latest - 60]
         self._turn += 1
         return self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            sorted(nodes)[self._turn % len(nodes)], soft=False
+            nodes[self._turn % len(nodes)], soft=False
         )
 
     def wait(self, handles: Sequence[Any]) -> Sequence[Any]:
@@ -295,7 +402,11 @@ def _signals_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_engine(
-    name: str, workers: int | None = None, address: str | None = None, stall_seconds: float = STALL_SECONDS
+    name: str,
+    workers: int | None = None,
+    address: str | None = None,
+    stall_seconds: float = STALL_SECONDS,
+    memory_per_worker: int | None = None,
 ) -> Iterator[Engine]:
     """The engine "ray" or "local", closed at the end.
 
@@ -305,9 +416,9 @@ def open_engine(
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be 1 or more, not {workers}.")
     if name == "local":
-        engine: Engine = LocalEngine(workers)
+        engine: Engine = LocalEngine(workers, memory_per_worker)
     elif name == "ray":
-        engine = RayEngine(workers, address, stall_seconds)
+        engine = RayEngine(workers, address, stall_seconds, memory_per_worker)
     else:
         raise UsageError(f"unknown engine {name!r}; the engines are: ray, local.")
     try:

@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dist_bpe import reference
+from dist_bpe import budget, reference
 from dist_bpe.config import (
     LearnConfig,
     RunConfig,
@@ -20,6 +20,7 @@ from dist_bpe.config import (
     validate,
 )
 from dist_bpe.counts import (
+    FAN_IN,
     CountTable,
     CountTask,
     DamagedRunError,
@@ -39,7 +40,7 @@ from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_
 from dist_bpe.lease import FOLDER as LEASE
 from dist_bpe.lease import STAGING, Lease, lease
 from dist_bpe.ledger import Ledger
-from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
+from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.resume import differences, fingerprint, shown
@@ -48,6 +49,8 @@ from dist_bpe.storage import move, publish, sealed, to_json, unsealed, write
 from dist_bpe.vocabulary import Vocabulary
 
 PLAN = "plan.json"
+# What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
+STAGED_SHARE = 0.25
 # Times that damaged runs are counted again before the disk is blamed.
 MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
@@ -93,6 +96,7 @@ def count(
     engine: str = "ray",
     workers: int | None = None,
     address: str | None = None,
+    memory_per_worker: int | str | None = None,
     overwrite: bool = False,
     restart: bool = False,
     progress: str = "auto",
@@ -106,6 +110,7 @@ def count(
         engine: "ray" (embedded, or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
         workers: tasks at once; by default one a processor.
         address: the Ray cluster to join.
+        memory_per_worker: bytes, or a text like "2GB"; by default a worker's share of what is free.
         overwrite: replace a table that stands there already.
         restart: begin anew, whatever is there, finished or not.
         progress: "auto", "bars", "lines" or "silent".
@@ -129,7 +134,12 @@ def count(
             "overwrite": overwrite,
             "restart": restart,
             "count": options,
-            "engine": {"engine": engine, "workers": workers, "address": address},
+            "engine": {
+                "engine": engine,
+                "workers": workers,
+                "address": address,
+                "memory_per_worker": memory_per_worker,
+            },
         },
     )
     return run_count(config, Progress(progress), RunReport(str(output)))
@@ -255,10 +265,24 @@ def _count_into(
             with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
                 engine = stack.enter_context(
                     open_engine(
-                        config.engine.engine, config.engine.workers, config.engine.address, config.engine.stall_seconds
+                        config.engine.engine,
+                        config.engine.workers,
+                        config.engine.address,
+                        config.engine.stall_seconds,
+                        config.engine.memory_per_worker,
                     )
                 )
-                stage.advance(engine.workers)
+                engine.probe(staging.resolve())
+                stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
+            free = shutil.disk_usage(staging).free
+            if free < STAGED_SHARE * planned.bytes:
+                _warn(
+                    progress,
+                    report,
+                    f"{output} has {human_bytes(free)} of free space, and counting {human_bytes(planned.bytes)} of "
+                    f"text may take {human_bytes(STAGED_SHARE * planned.bytes)}. A full disk stops the run, and loses "
+                    "nothing.",
+                )
             for _ in range(MAX_DAMAGED):
                 try:
                     commits = _counted(engine, owned, planned, config, progress)
@@ -296,11 +320,12 @@ def _counted(
     """
     options = config.count
     texts = tuple(token.text for token in options.special_tokens)
+    table_bytes = budget.table_bytes(engine.memory_per_worker, options.table_bytes)
     # A worker may have another working folder than the driver: paths go out absolute.
     place = owned.staging.resolve()
     ledger: Ledger[CountTask, dict[str, Any]] = Ledger(
         (
-            CountTask(shard, str(place), options.pattern, texts, options.partitions, options.table_bytes)
+            CountTask(shard, str(place), options.pattern, texts, options.partitions, table_bytes)
             for shard in planned.shards
         ),
         engine.stall_seconds,
@@ -333,7 +358,8 @@ def _merged(
 ) -> list[dict[str, Any]]:
     """The commits of all parts."""
     place = owned.staging.resolve()
-    tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count)
+    fan_in = budget.fan_in(engine.memory_per_worker, FAN_IN)
+    tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count, fan_in)
     ledger: Ledger[MergeTask, dict[str, Any]] = Ledger(tasks, engine.stall_seconds)
     with progress.stage("merge", len(tasks), "parts") as stage:
         rows = 0
@@ -439,7 +465,7 @@ def learn(
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple, threads.
+            special_tokens_first, pad_to_multiple, threads, driver_memory.
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -496,6 +522,7 @@ def run_learn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
                 "text, its pieces were learned as ordinary words.",
             )
+    check_memory(table, config.min_word_count, config.driver_memory or budget.available())
     learned = _learn(table.batches, list(table.sources), config, specials, progress, report)
     vocabulary = _vocabulary(learned, pattern, specials, config)
     report.vocabulary = vocabulary
@@ -644,7 +671,7 @@ def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
-        "options": config.model_dump(exclude={"threads"}),
+        "options": config.model_dump(exclude={"threads", "driver_memory"}),
     }
 
 

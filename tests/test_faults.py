@@ -127,8 +127,7 @@ run_count(config, Progress("lines"), RunReport(output))
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head without processors; each test adds the nodes it harms."""
-    os.environ["RAY_raylet_start_wait_time_s"] = "120"
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(RAY_raylet_start_wait_time_s="120", RAY_USAGE_STATS_ENABLED="0")
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **NODE})
