@@ -12,7 +12,7 @@ from typing import Any, Literal, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dist_bpe import budget, reference
+from dist_bpe import budget, places, reference
 from dist_bpe.config import (
     LearnConfig,
     RunConfig,
@@ -149,6 +149,11 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     """Plan, count and merge; see `count`."""
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
+    if "://" in config.output:
+        raise UsageError(
+            f"the output {places.show(config.output)} is no path: a run needs a folder on a local or network file "
+            "system that all nodes share. Copy the finished files elsewhere afterwards."
+        )
     output = Path(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")

@@ -5,6 +5,7 @@ The short ones run in `make test`, all of them in `make test-faults`.
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -198,6 +199,74 @@ def signal_a_node(number: signal.Signals) -> Callable[[list[Any]], None]:
 def test_a_worker_is_killed(cluster: Any, write: Writer, tmp_path: Path) -> None:
     """Field case 30."""
     harm_a_run(cluster, write, tmp_path, "shard", kill_a_worker)
+
+
+PROBE = """
+import sys
+from pathlib import Path
+import dist_bpe
+from dist_bpe import engine
+engine.write = lambda path, content: path.with_name("probe").write_bytes(content) if sys.argv[3] == "seen" else None
+dist_bpe.__version__ = sys.argv[4] or dist_bpe.__version__
+made = engine.RayEngine(address=sys.argv[2], memory_per_worker=int(sys.argv[5]))
+made.probe(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("see", "version", "memory", "message"),
+    [
+        ("seen", "9.9", 1, r"the node .* has dist_bpe .*, and this driver 9.9. Install the same versions"),
+        ("unseen", "", 1, r"does not reach the run folder at .*: No such file"),
+        ("seen", "", 1 << 50, r"no node of the Ray cluster has memory_per_worker"),
+        ("seen", "", 1, ""),
+    ],
+)
+def test_nodes_are_probed_before_work(
+    cluster: Any, tmp_path: Path, see: str, version: str, memory: int, message: str
+) -> None:
+    """Field case 34."""
+    if len(cluster.worker_nodes) == 0:
+        cluster.add_node(num_cpus=1, **NODE)
+    command = [sys.executable, "-c", PROBE, str(tmp_path), cluster.address, see, version, str(memory)]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert re.search(message, ran.stderr), ran.stderr
+    assert ("UsageError" in ran.stderr) == bool(message), ran.stderr
+    assert message or not list(tmp_path.glob("probe*"))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("times", [1, 2])
+def test_signals_leave_no_process(write: Writer, tmp_path: Path, number: signal.Signals, times: int) -> None:
+    """Field case 35: seconds, its own exit code, a line that says how to go on, and nothing left running."""
+    rng = random.Random(2)
+    write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(200)], 5)
+    command = [sys.executable, "-m", "dist_bpe.cli", "count", str(tmp_path / "in"), "-o", str(tmp_path / "run")]
+    command += ["--pattern", r"[a-z]+|[0-9]+|\s", "--shard-bytes", "100000", "--workers", "2"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
+    while len(list(tmp_path.glob("run/staging/*/shard-*.json"))) < 2:
+        time.sleep(0.02)
+        assert process.poll() is None
+    started = descendants(process.pid)[1:]
+    assert len(started) > 3
+    began = time.monotonic()
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.1)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert times == 2 or re.search(r"\d+ of \d+ shards are finished and kept .* the same command goes on", text)
+    assert time.monotonic() - began < 30
+    deadline = time.monotonic() + 30
+    while left := [pid for pid in started if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    ran = subprocess.run([*command, "--engine", "local"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "shards were finished before" in ran.stderr or "count: done" in ran.stderr
 
 
 @pytest.mark.faults

@@ -2,14 +2,19 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 from conftest import Writer
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from test_counts import hashes, quiet
 
 import dist_bpe
@@ -161,6 +166,12 @@ def test_credentials_stay_out_of_the_plan(write: Writer, tmp_path: Path, documen
         assert not file.is_file() or b"veiled-secret" not in file.read_bytes()
 
 
+def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source) -> None:
+    with pytest.raises(errors.UsageError, match="the output s3://bucket/run is no path") as caught:
+        quiet(source, output="s3://key:veiled@bucket/run")  # type: ignore[arg-type]
+    assert "veiled" not in str(caught.value)
+
+
 def test_one_driver_at_a_time(source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
     output = tmp_path / "run"
@@ -251,3 +262,81 @@ def test_a_shard_that_keeps_failing_is_split_then_named(
     assert list((tmp_path / "stopped").glob("staging/*/shard-*.json"))
     hopeless = False
     assert hashes(quiet(source, output=tmp_path / "stopped", partitions=3, shard_bytes=10_000).folder) == clean
+
+
+class Runs(RuleBasedStateMachine):
+    """Count, stop, go on, change options, inputs and workers, begin anew: in any order, against a model."""
+
+    texts = ("one two three", "drei zwei eins zwei", "один два", "x1 y2 z3 " * 5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.begun: tuple[object, ...] | None = None  # what the unfinished run was begun with, and shards it has
+        self.done: tuple[object, ...] | None = None  # what the table was made of
+        self.shards = 0
+        self.clean: dict[tuple[object, ...], dict[str, str]] = {}
+        (self.folder / "in").mkdir()
+        self.inputs = -1
+        self.change_inputs(0)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    @rule(inputs=st.integers(0, 1))
+    def change_inputs(self, inputs: int) -> None:
+        if inputs != self.inputs:
+            for i, text in enumerate(self.texts):
+                path = self.folder / "in" / f"{i}.txt"
+                path.write_text(text * (2 if i == inputs else 1))
+                os.utime(path, (inputs, inputs))
+        self.inputs = inputs
+
+    def count(self, output: str, pattern: str, partitions: int, **options: object) -> Path:
+        source = dist_bpe.Source("s", str(self.folder / "in"))
+        options |= {"pattern": pattern, "partitions": partitions, "shard_bytes": 1}
+        return quiet(source, output=self.folder / output, **options).folder
+
+    @rule(
+        pattern=st.sampled_from(["gpt2", "gpt2", "cl100k"]),
+        partitions=st.sampled_from([2, 2, 3]),
+        workers=st.integers(1, 3),
+        stop=st.sampled_from([None, 0, 1, 2]),
+        force=st.sampled_from(["", "", "", "restart", "overwrite"]),
+    )
+    def run(self, pattern: str, partitions: int, workers: int, stop: int | None, force: str) -> None:
+        wanted = (pattern, partitions, self.inputs)
+        options: dict[str, object] = {"workers": workers} | ({force: True} if force else {})
+        refused = (self.begun not in (None, wanted) and force != "restart") or (
+            self.begun is None and self.done not in (None, wanted) and not force
+        )
+        if refused:
+            with pytest.raises(errors.RunError, match=r"with --restart|--overwrite"):
+                self.count("run", pattern, partitions, **options)
+            return
+        if self.begun != wanted or force == "restart":
+            self.shards = 0
+        nothing_to_do = self.begun is None and self.done == wanted and not force
+        with pytest.MonkeyPatch.context() as patch:
+            if stop is not None and stop < len(self.texts) - self.shards and not nothing_to_do:
+                stop_after(patch, stop)
+                with pytest.raises(KeyboardInterrupt):
+                    self.count("run", pattern, partitions, **options)
+                # With more threads than one, others may finish their shard meanwhile.
+                self.shards = len(list(self.folder.glob("run/staging/*/shard-*.json")))
+                self.begun = wanted if self.shards else None
+                return
+            folder = self.count("run", pattern, partitions, **options)
+        if wanted not in self.clean:
+            self.clean[wanted] = hashes(self.count(f"clean{len(self.clean)}", pattern, partitions))
+        assert hashes(folder) == self.clean[wanted]
+        self.begun, self.done, self.shards = None, wanted, 0
+
+
+def test_any_order_of_stops_changes_and_workers() -> None:
+    run_state_machine_as_test(Runs, settings=settings(max_examples=8, stateful_step_count=8, deadline=None))
+
+
+@pytest.mark.faults
+def test_any_order_of_stops_changes_and_workers_at_length() -> None:
+    run_state_machine_as_test(Runs, settings=settings(max_examples=150, stateful_step_count=20, deadline=None))
