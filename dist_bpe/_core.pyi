@@ -15,6 +15,7 @@ __all__ = [
     "InvalidUtf8Error",
     "Merger",
     "SortedRun",
+    "Table",
     "Words",
     "byte_ids",
     "cut",
@@ -120,6 +121,32 @@ class Words:
     @property
     def learn_bytes(self) -> int:
         """Estimate of the memory `learn_merges` will take on top, in bytes."""
+
+@final
+class Table:
+    """A count table in memory, for many trainings from it: unique words with their count in each of `sources` sources.
+
+    `batches` hold rows (word, source, count) with the rows of one word adjacent. Takes the bytes of the words, 16
+    bytes a word and 12 a row. `len` is the number of unique words. Raises `CountOverflowError` for an unknown source.
+    """
+
+    def __new__(cls, batches: Iterable[Any], sources: int) -> Table: ...
+    def __len__(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes the table holds."""
+    def words(self, weights: Sequence[int], min_word_count: int = 1, jitter: bool = False) -> Words:
+        """The words under one weight a source, as `Words` makes them from a stream.
+
+        With `jitter` each word's weighted count is multiplied by 900 + XXH3-64(word) % 201 (seed 0), which is 900 to
+        1100: 1 plus or minus a tenth, all counts being in thousandths, so that a minimum pair count wants a factor of
+        1000 too. Raises `CountOverflowError`.
+        """
+    def replay(self, left: Any, right: Any) -> tuple[list[Any], list[Any]]:
+        """What `replay` gives for all rows of the table; each word is encoded once, whatever its number of sources.
+
+        The sum of a source's second array is its number of tokens. Raises `CountOverflowError`.
+        """
 
 @final
 class Encoder:

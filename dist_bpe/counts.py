@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import STOP
-from dist_bpe.errors import CountOverflowError, FormatError, RunError
+from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize import Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
@@ -36,6 +36,7 @@ from dist_bpe.storage import (
     sealed,
     sha256,
     step,
+    to_json,
     unsealed,
 )
 
@@ -161,7 +162,7 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-def _write_run(path: Path, batches: Iterable[tuple[int, pa.RecordBatch]]) -> dict[str, list[list[Any]]]:
+def write_run(path: Path, batches: Iterable[tuple[int, pa.RecordBatch]]) -> dict[str, list[list[Any]]]:
     """Write batches as a run file; returns where those of each partition lie.
 
     Each batch is an Arrow stream of its own (400 bytes more), so that a merge reads and checks just the ones it needs.
@@ -204,7 +205,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     def spill() -> None:
         path = staging / f"{task.name}-{attempt}-{len(runs)}.run"
         runs.append({"file": path.name, "partitions": {}})
-        runs[-1]["partitions"] = _write_run(path, counter.drain(task.partitions))
+        runs[-1]["partitions"] = write_run(path, counter.drain(task.partitions))
 
     def sweep() -> None:
         for run in runs:
@@ -213,7 +214,8 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     skipped = Skipped()
 
     def count() -> None:
-        for name, texts, _ in task.shard.batches(skipped):
+        # The counter checks each text as it counts it.
+        for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
             if STOP.is_set():
                 raise Stopped("stopped")
             source = number[name]
@@ -228,6 +230,11 @@ def count_shard(task: CountTask) -> dict[str, Any]:
 
     try:
         count()
+    except _core.InvalidUtf8Error:
+        sweep()
+        for _ in task.shard.batches():
+            pass  # raises the error that names file, row and byte
+        raise
     except BaseException:
         sweep()  # what repeated attempts leave would fill the disk
         raise
@@ -355,7 +362,6 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
         DamagedRunError: a run is not what was written.
     """
     staging = Path(task.staging)
-    file = f"part-{task.partition:05}.parquet"
     commit = staging / f"part-{task.partition:05}.json"
     attempt = uuid.uuid4().hex[:12]
     path = staging / f"part-{task.partition:05}-{attempt}.parquet"
@@ -368,42 +374,17 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
             longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
             intermediate.append(longer)
-            frames = _write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
+            frames = write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
             slices.append(
                 RunSlice(str(longer), str(longer), tuple(map(tuple, frames)), tuple(range(len(task.sources))))
             )
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
-        rows = 0
-        names = pa.array(task.sources, pa.string())
-        with (
-            publish(path) as temporary,
-            NewFile(temporary) as sink,
-            pq.ParquetWriter(
-                sink,
-                TABLE_SCHEMA,
-                compression="zstd",
-                use_dictionary=["source"],
-                write_statistics=["word"],
-                write_page_checksum=True,
-            ) as parquet,
-        ):
-            # A row group is a fixed number of rows, so that its borders follow from the content alone.
-            for table in _row_groups(merger):
-                if STOP.is_set():
-                    raise Stopped("stopped")
-                source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
-                parquet.write_table(
-                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),
-                    row_group_size=ROW_GROUP_ROWS,
-                )
-                rows += table.num_rows
+        part = _write_part(path, merger, task.sources)
         result = {
+            **part,
             "partition": task.partition,
-            "file": file,
+            "file": f"part-{task.partition:05}.parquet",
             "staged": path.name,
-            "rows": rows,
-            "sha256": sha256(path),
-            "tallies": merger.tallies(),
             "peak_bytes": peak_memory_bytes(),
         }
         if create_if_absent(commit, sealed(result)):
@@ -491,14 +472,8 @@ class CountTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The table's rows as batches of (word, source number in the order of `sources`, count), part by part."""
-        names = pa.array(list(self.sources), pa.string())
         for part in self.parts:
-            with pq.ParquetFile(part, read_dictionary=["source"], page_checksum_verification=True) as file:
-                for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
-                    source = batch.column("source")
-                    numbers = pc.index_in(source.dictionary, value_set=names).cast(pa.uint32())
-                    column = pc.take(numbers, source.indices)
-                    yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
+            yield from _read_part(part, list(self.sources))
 
 
 def manifest(
@@ -507,8 +482,12 @@ def manifest(
     min_word_count: int,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
+    selection: dict[str, Any],
 ) -> dict[str, Any]:
-    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers."""
+    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers.
+
+    `selection` is what decided which documents took part: see `sources.Plan.selection`.
+    """
     names = sorted({name for commit in commits for name in commit["sources"]})
     sources = {name: SourceCounts() for name in names}
     for commit in commits:
@@ -525,9 +504,118 @@ def manifest(
         "special_tokens": list(special_tokens),
         "partitions": len(parts),
         "min_word_count": min_word_count,
+        "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
         "parts": [
             {key: part[key] for key in ("file", "rows", "sha256")}
             for part in sorted(parts, key=lambda p: str(p["file"]))
         ],
     }
+
+
+def _added_selections(tables: Sequence[CountTable], selections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    for name in sorted({name for selection in selections for name in selection}):
+        pairs = zip(tables, selections, strict=True)
+        entries = [selection.get(name, {}) for table, selection in pairs if name in table.sources]
+        entry: dict[str, Any] = {}
+        samples = [each.get("sample") for each in entries]
+        if any(sample != samples[0] for sample in samples):
+            raise UsageError(f"the tables hold different samples of the source {name!r}; count it again in one way.")
+        if samples[0]:
+            entry["sample"] = samples[0]
+        reasons = sum((Counter(each.get("rows", {})) for each in entries), Counter[str]())
+        if reasons:
+            entry["rows"] = dict(sorted(reasons.items()))
+        files = sum(each.get("files", 0) for each in entries)
+        if files:
+            entry["files"] = files
+        added[name] = entry
+    return added
+
+
+def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
+    """Merge count tables into a new one in `folder`: byte for byte the table of all their documents counted together.
+
+    Raises:
+        UsageError: tables that differ in what decides their words; it names what.
+        FormatError: a part that is not the file its manifest names.
+        CountOverflowError: a sum passes 2^64 - 1.
+    """
+    manifests = [read_json(table.folder / "manifest.json") for table in tables]
+    for table, values in zip(tables[1:], manifests[1:], strict=True):
+        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts", "selection"}):
+            if values.get(what) != manifests[0].get(what):
+                raise UsageError(
+                    f"{tables[0].folder} and {table.folder} cannot be added: they differ in {what} "
+                    f"({manifests[0].get(what)!r} and {values.get(what)!r}). Count one of them again."
+                )
+    if tables[0].min_word_count > 1:
+        raise UsageError(
+            f"tables counted with min_word_count {tables[0].min_word_count} cannot be added: a word that each of them "
+            "dropped may be frequent enough in all of them together. Count with 1, and filter while learning."
+        )
+    for table, values in zip(tables, manifests, strict=True):
+        for part in values["parts"]:
+            if sha256(table.folder / part["file"]) != part["sha256"]:
+                raise FormatError(f"{table.folder / part['file']} is not the file that its manifest names.")
+    sources = tuple(sorted({name for table in tables for name in table.sources}))
+    parts = []
+    for partition in range(len(tables[0].parts)):
+        # The names are sorted in every table, so its rows stay sorted under the numbers of the new one.
+        runs = [_read_part(table.parts[partition], sources) for table in tables]
+        merger = _core.Merger(runs, len(sources), 0)
+        parts.append(_write_part(folder / f"part-{partition:05}.parquet", merger, sources))
+    values = manifests[0] | manifest(
+        resolve(tables[0].pattern),
+        tables[0].special_tokens,
+        tables[0].min_word_count,
+        [
+            {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}
+            for table in tables
+        ],
+        parts,
+        _added_selections(tables, [values["selection"] for values in manifests]),
+    )
+    with publish(folder / "manifest.json") as temporary:
+        temporary.write_bytes(to_json(values))
+    return CountTable.open(folder)
+
+
+def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A part's rows as batches of (word, source number in the order of `names`, count)."""
+    order = pa.array(names, pa.string())
+    with pq.ParquetFile(path, read_dictionary=["source"], page_checksum_verification=True) as file:
+        for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
+            source = batch.column("source")
+            numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
+            column = pc.take(numbers, source.indices)
+            yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
+
+
+def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
+    """Write merged rows as a part, as `merge_part` does."""
+    rows = 0
+    names = pa.array(sources, pa.string())
+    with (
+        publish(path) as temporary,
+        NewFile(temporary) as sink,
+        pq.ParquetWriter(
+            sink,
+            TABLE_SCHEMA,
+            compression="zstd",
+            use_dictionary=["source"],
+            write_statistics=["word"],
+            write_page_checksum=True,
+        ) as parquet,
+    ):
+        # A row group is a fixed number of rows, so that its borders follow from the content alone.
+        for table in _row_groups(merger):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
+            parquet.write_table(
+                pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
+            )
+            rows += table.num_rows
+    return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies()}

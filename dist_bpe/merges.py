@@ -46,6 +46,7 @@ def learn_merges(
     merges: int,
     *,
     weights: Sequence[int] | None = None,
+    jitter: bool = False,
     min_pair_count: int = 2,
     min_word_count: int = 1,
     max_token_bytes: int | None = None,
@@ -61,6 +62,7 @@ def learn_merges(
         sources: the names behind the source numbers.
         merges: how many merges to learn.
         weights: an integer for each source; all ones by default. A word's weighted count is the sum over sources.
+        jitter: each word's weighted count is multiplied by 900 to 1,100 by its hash, see `_core.Table.words`.
         min_pair_count: least weighted count of a pair that is merged.
         min_word_count: words with a smaller raw count, over all sources, take no part.
         max_token_bytes: tokens never grow longer than this many bytes.
@@ -71,7 +73,11 @@ def learn_merges(
     Raises:
         CountOverflowError: a weighted pair count passes 2^64 - 1.
     """
-    words = _core.Words(batches(), list(weights or [1] * len(sources)), min_word_count)
+    weights = list(weights or [1] * len(sources))
+    if jitter:
+        words = _core.Table(batches(), len(sources)).words(weights, min_word_count, True)
+    else:
+        words = _core.Words(batches(), weights, min_word_count)
     if on_words:
         on_words(len(words), words.learn_bytes)
     learned = _core.learn_merges(words, merges, min_pair_count, max_token_bytes, threads, on_merge)

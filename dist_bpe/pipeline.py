@@ -2,18 +2,24 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
+import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dist_bpe import budget, places, reference
+from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
+from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
+    CountConfig,
     LearnConfig,
     RunConfig,
     special_token,
@@ -25,6 +31,7 @@ from dist_bpe.counts import (
     CountTask,
     DamagedRunError,
     MergeTask,
+    add_tables,
     committed,
     count_shard,
     manifest,
@@ -34,19 +41,22 @@ from dist_bpe.counts import (
 )
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import Engine, open_engine, run
-from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
+from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
 from dist_bpe.lease import FOLDER as LEASE
 from dist_bpe.lease import STAGING, Lease, lease
 from dist_bpe.ledger import Ledger
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
+from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Pattern, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import move, publish, sealed, to_json, unsealed, write
+from dist_bpe.storage import move, publish, publish_folder, sealed, sha256, to_json, unsealed, write
 from dist_bpe.vocabulary import Vocabulary
+from dist_bpe.wordlists import WordList, gather
 
 PLAN = "plan.json"
 # What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
@@ -65,6 +75,8 @@ class RunReport:
     """What a command did, for the closing summary and report.json; lies outside the reproducible set.
 
     `stages` have seconds and peak bytes of the driver and, where the work ran elsewhere, of the largest worker.
+    `mixture` has (source, raw share, used share, multiplier), empty if natural; `curve` bytes per token by vocabulary
+    size and source, for each size asked for; `bytes_per_token` is that of the largest.
     """
 
     output: str
@@ -72,20 +84,26 @@ class RunReport:
     stages: list[StageRecord] = field(default_factory=list)
     vocabulary: Vocabulary | None = None
     requested_size: int | None = None
+    mixture: list[tuple[str, float, float, float]] = field(default_factory=list)
     bytes_per_token: dict[str, float] = field(default_factory=dict)
-    folder: Path | None = None
+    curve: dict[int, dict[str, float]] = field(default_factory=dict)
+    folders: list[Path] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
         return {
             "stages": [asdict(stage) for stage in self.stages],
             "sources": {name: vars(source) for name, source in self.table.sources.items()} if self.table else {},
+            "mixture": [dict(zip(("source", "raw", "used", "multiplier"), row, strict=True)) for row in self.mixture],
             "bytes_per_token": self.bytes_per_token,
+            "curve": self.curve,
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
+            "left_out": self.left_out,
             "warnings": self.warnings,
         }
 
@@ -178,29 +196,36 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     try:
         with lease(output, progress.say) as owned:
             _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
-            if owned.staging.exists():
+            counted = owned.staging.exists()
+            if counted:
                 _count_into(output, owned, planned, pattern, config, progress, report)
-            table = CountTable.open(output)
+            table = report.table = CountTable.open(output)
+            _doubts(table, config.count.pattern, progress, report)
+            if counted:
+                report.stages = progress.records
+                owned.check()
+                write(output / "report.json", to_json(report.as_json()))
     except BaseException:
         if fresh:
             _remove_if_empty(output)
         raise
-    report.table = table
+    return table
+
+
+def _doubts(table: CountTable, pattern: str, progress: Progress, report: RunReport) -> None:
+    """Warn of a pattern that cuts too much or nothing."""
     cut = [name for name, source in table.sources.items() if source.mark_words > MARK_SHARE * source.words]
     if cut:
         _warn(
             progress,
             report,
-            f"the pattern {config.count.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
+            f"the pattern {pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
             f"{', '.join(cut)}. Their text costs more tokens than it needs to; {KEEPS_MARKS}",
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
     if total <= documents and documents > 1:
-        _warn(
-            progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
-        )
-    return table
+        _warn(progress, report, f"the pattern {pattern!r} left each document whole: it splits nothing here.")
 
 
 def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: RunConfig, progress: Progress) -> None:
@@ -215,7 +240,7 @@ def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: 
         old = unsealed(begun)
         if config.restart or not old or planned is None:
             shutil.rmtree(staging)
-        elif changed := differences(old, planned):
+        elif changed := differences(_without_table(old), planned):
             raise RunError(
                 f"{output} holds an unfinished run that this command cannot go on with: {shown(changed)}. Give the "
                 "command it was begun with, name another folder, or begin anew with --restart."
@@ -225,7 +250,9 @@ def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: 
             return
     if (output / COUNTS).exists() and not config.overwrite and not config.restart:
         old = unsealed(finished) if planned else None
-        changed = differences(old, planned) if old and planned else []
+        if old and old.get("table") != CountTable.open(output).digest:
+            old = None  # the table was put there by something else
+        changed = differences(_without_table(old), planned) if old and planned else []
         if old and not changed:
             progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
             return
@@ -241,6 +268,10 @@ def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: 
     if planned is not None:
         write(new / PLAN, sealed(planned))
     move(new, staging)
+
+
+def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plan.items() if name != "table"}
 
 
 def _remove_if_empty(output: Path) -> None:
@@ -297,11 +328,18 @@ def _count_into(
                     _warn(progress, report, str(error))
             else:
                 raise RunError(f"files in {staging} were damaged {MAX_DAMAGED} times: its disk cannot be trusted.")
-        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
+        skipped = Skipped.total(commit["skipped"] for commit in commits)
+        selection = planned.selection(commits)
+        report.left_out = {
+            "files": [asdict(left) for left in planned.left_out],
+            "selection": selection,
+            "while_reading": skipped.as_dict(),
+        }
+        for text in skipped.warnings():
             _warn(progress, report, text)
         owned.check()
         texts = tuple(token.text for token in config.count.special_tokens)
-        content = to_json(manifest(pattern, texts, config.count.min_word_count, commits, parts))
+        content = to_json(manifest(pattern, texts, config.count.min_word_count, commits, parts, selection))
         _publish_table(output, staging, parts, content)
         finished = True
     finally:
@@ -388,14 +426,108 @@ def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]],
         if (staging / part["staged"]).exists():
             move(staging / part["staged"], folder / part["file"])
     write(folder / "manifest.json", content)
+    if plan := unsealed(staging / PLAN):
+        write(staging / PLAN, sealed(plan | {"table": sha256(folder / "manifest.json")}))
     if (output / COUNTS).exists():
         move(output / COUNTS, staging / f"replaced-{uuid.uuid4().hex}")
     move(folder, output / COUNTS)
-    if (staging / PLAN).exists():
+    if plan:
         move(staging / PLAN, output / PLAN)
     shutil.rmtree(staging, ignore_errors=True)
     with contextlib.suppress(OSError):
         staging.parent.rmdir()
+
+
+def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
+    """Add the count tables of run folders into another; see `add_tables`."""
+    tables = [CountTable.open(run) for run in runs]
+    if len(tables) < 2:
+        raise UsageError("name at least two run folders to add.")
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
+        add_tables(tables, folder)
+        stage.advance(len(tables[0].parts))
+    report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
+def import_counts(
+    lists: str | Path | Sequence[WordList],
+    *,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: str = "auto",
+    **options: Any,
+) -> CountTable:
+    """Make a count table in the run folder `output` from words that were counted elsewhere.
+
+    Words that stand there twice are summed; those with a count of zero are left out. The table is the one that counting
+    the text itself makes, if that was cut by the same pattern, but knows nothing of documents.
+
+    Args:
+        lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
+        output: the run folder; the table lies in its folder `counts`.
+        overwrite: replace a table that stands there already.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
+            special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
+
+    Raises:
+        UsageError: an option, file or column that cannot work.
+        DataError: a word that is missing or not UTF-8, or a count that is negative or no whole number; names the row.
+        RunError: the folder holds a table already.
+    """
+    if isinstance(lists, (str, Path)):
+        lists = [WordList("corpus", (str(lists),))]
+    config = validate(CountConfig, options)
+    if config.shard_bytes is not None:
+        raise UsageError("shard_bytes has no effect on lists of words: leave it out.")
+    return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
+
+
+def run_import(
+    lists: Sequence[WordList],
+    output: Path,
+    overwrite: bool,
+    config: CountConfig,
+    progress: Progress,
+    report: RunReport,
+) -> CountTable:
+    """Gather lists of words into a table; see `import_counts`."""
+    pattern = resolve(config.pattern)
+    check_special_tokens(config.special_tokens)
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    fresh = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if fresh:
+            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
+        folder = staging / COUNTS
+        folder.mkdir()
+        with progress.stage("gather", unit="words") as stage:
+            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
+        for text in warnings + warnings_for(pattern):
+            _warn(progress, report, text)
+        if not commits:
+            raise SourceError("no words found: the lists hold none with a count above zero.")
+        with progress.stage("merge", config.partitions, "parts") as stage:
+            parts = []
+            for task in merge_tasks(commits, staging, config.partitions, config.min_word_count, FAN_IN):
+                parts.append(merge_part(task))
+                (staging / parts[-1]["staged"]).rename(folder / parts[-1]["file"])
+                stage.advance(1)
+        texts = tuple(token.text for token in config.special_tokens)
+        with publish(folder / "manifest.json") as path:
+            path.write_bytes(to_json(manifest(pattern, texts, config.min_word_count, commits, parts, {})))
+        shutil.rmtree(output / COUNTS, ignore_errors=True)
+        folder.rename(output / COUNTS)
+    report.table = CountTable.open(output)
+    return report.table
 
 
 def _warn(progress: Progress, report: RunReport, text: str) -> None:
@@ -469,7 +601,7 @@ def learn(
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
-        options: the other fields of `LearnConfig`: min_pair_count, min_word_count, max_token_bytes,
+        options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
             special_tokens_first, pad_to_multiple, threads, driver_memory.
 
     Raises:
@@ -503,14 +635,18 @@ def learn(
     specials = [special_token(token) for token in special_tokens]
     if vocab_size is None:
         vocab_size = BYTES + (num_merges or 0) + len(specials)
-    config = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    config: LearnConfig = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    if len(config.vocab_size) > 1:
+        raise UsageError("one size is learned at a time here: take the largest, and `Vocabulary.cut` gives the others.")
     steps = Progress(progress)
     report = RunReport("")
     if isinstance(counts, CountTable):
         vocabulary, _ = run_learn(counts, config, specials, steps, report)
         return vocabulary
+    if config.mixture != Mixture():
+        raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
     batches = batches_of_mapping(counts)
-    learned = _learn(batches, ["words"], config, specials, steps, report)
+    learned = _learn(batches, ["words"], config, specials, None, steps, report)
     return _vocabulary(learned, resolve(pattern), specials, config)
 
 
@@ -528,14 +664,20 @@ def run_learn(
                 "text, its pieces were learned as ordinary words.",
             )
     check_memory(table, config.min_word_count, config.driver_memory or budget.available())
-    learned = _learn(table.batches, list(table.sources), config, specials, progress, report)
+    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
+    report.mixture = [] if weights.natural else weights.rows()
+    learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
     vocabulary = _vocabulary(learned, pattern, specials, config)
     report.vocabulary = vocabulary
-    report.requested_size = config.vocab_size
-    for name, source in table.sources.items():
-        tokens = pc.sum(learned.tokens[name]).as_py() + source.special_tokens
-        if tokens:
-            report.bytes_per_token[name] = source.bytes / tokens
+    report.requested_size = config.largest
+    for size in config.vocab_size:
+        merges = size - BYTES - len(specials)
+        for name, source in table.sources.items():
+            # A merge takes one token away at each place it replaces, so what later merges took is put back.
+            tokens = pc.sum(learned.tokens[name]).as_py() + (pc.sum(learned.replaced[name][merges:]).as_py() or 0)
+            if tokens + source.special_tokens:
+                report.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
+    report.bytes_per_token = report.curve.get(config.largest, {})
     return vocabulary, learned
 
 
@@ -544,16 +686,19 @@ def _learn(
     sources: Sequence[str],
     config: LearnConfig,
     specials: Sequence[SpecialToken],
+    weights: Weights | None,
     progress: Progress,
     report: RunReport,
 ) -> Learned:
     wanted = config.merges(specials)
-    with progress.stage("learn", wanted, "merges") as stage:
+    with progress.stage("learn", wanted, "merges") as stage, _rescaling(config):
         learned = learn_merges(
             batches,
             sources,
             wanted,
-            min_pair_count=config.min_pair_count,
+            weights=list(weights.integers.values()) if weights else None,
+            jitter=weights is not None and weights.jitter,
+            min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
             threads=config.threads,
@@ -568,9 +713,31 @@ def _learn(
             progress,
             report,
             f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
-            f"vocabulary has {config.vocab_size - wanted + len(learned):,} tokens instead of {config.vocab_size:,}.",
+            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
         )
+    if weights and not weights.natural:
+        raw = np.sum([array.to_numpy() for array in learned.replaced.values()], axis=0, dtype=np.uint64)
+        few = int((raw < config.min_pair_count).sum())
+        if few:
+            _warn(
+                progress,
+                report,
+                f"{few:,} merges join pairs that stand fewer than {config.min_pair_count} times in the text: their "
+                "sources have a weight above one. Raise min_pair_count if that is not wanted.",
+            )
     return learned
+
+
+@contextlib.contextmanager
+def _rescaling(config: LearnConfig) -> Iterator[None]:
+    try:
+        yield
+    except CountOverflowError as error:
+        if config.mixture == Mixture():
+            raise
+        raise CountOverflowError(
+            f"{str(error).rstrip('.')}; in a mixture that is its option scale, now {config.mixture.scale:,}."
+        ) from error
 
 
 def _vocabulary(
@@ -647,22 +814,141 @@ def _learn_and_export(
     report: RunReport,
 ) -> None:
     config.merges(specials)
-    folder = Path(options.output) / VOCABULARIES / (options.name or str(config.vocab_size))
-    if folder.exists() and not options.overwrite:
-        raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
-    vocabulary, _ = run_learn(table, config, specials, progress, report)
+    one = len(config.vocab_size) == 1
+    folders = {}
+    for size in config.vocab_size:
+        name = str(size) if options.name is None else options.name if one else f"{options.name}-{size}"
+        folders[size] = Path(options.output) / VOCABULARIES / name
+        if folders[size].exists() and not options.overwrite:
+            raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
+    largest, learned = run_learn(table, config, specials, progress, report)
     with progress.stage("export", unit="files") as stage:
-        report.verification = export(
-            vocabulary,
-            folder,
-            libraries=_libraries(options.verify, options.verify_transformers),
-            fingerprints=_fingerprints(table, config),
-        )
-        stage.advance(sum(file.is_file() for file in folder.iterdir()))
-    report.folder = folder
+        for size, folder in folders.items():
+            vocabulary = largest
+            if size < config.largest:
+                vocabulary = largest.cut(min(size, config.largest - config.merges(specials) + len(learned)))
+                if config.pad_to_multiple:
+                    vocabulary = Vocabulary(vocabulary.data.padded(config.pad_to_multiple))
+            report.verification = export(
+                vocabulary,
+                folder,
+                libraries=_libraries(options.verify, options.verify_transformers),
+                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)})),
+            )
+            stage.advance(sum(file.is_file() for file in folder.iterdir()))
+            report.folders.append(folder)
     report.stages = progress.records
-    with publish(folder / "report.json") as temporary:
+    for folder in report.folders:
+        with publish(folder / "report.json") as temporary:
+            temporary.write_bytes(to_json(report.as_json()))
+
+
+@dataclass
+class BalanceReport:
+    """What `balance` found: the rounds, what else was tried, the mixture's file, and what limits it."""
+
+    reference: str
+    rounds: list[Outcome] = field(default_factory=list)
+    tried: list[tuple[str, Outcome]] = field(default_factory=list)
+    best: tuple[str, Outcome] | None = None
+    test: Outcome | None = None
+    file: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "rounds": [outcome.as_json(self.reference) for outcome in self.rounds],
+            "tried": [{"name": name} | outcome.as_json(self.reference) for name, outcome in self.tried],
+            "best": {"name": self.best[0]} | self.best[1].as_json(self.reference) if self.best else None,
+            "test": self.test.as_json(self.reference) if self.test else None,
+            "warnings": self.warnings,
+        }
+
+
+def balance_run(
+    run: str | Path,
+    config: LearnConfig,
+    *,
+    dev: Corpus | None = None,
+    test: Corpus | None = None,
+    reference: str | None = None,
+    targets: Mapping[str, float] | None = None,
+    beta: float = math.inf,
+    rounds: int | None = None,
+    tolerance: float = 0.001,
+    caps: Mapping[str, float] | None = None,
+    floors: Mapping[str, float] | None = None,
+    with_frontier: bool = False,
+    with_search: bool = False,
+    premium: float | None = None,
+    output: Path | None = None,
+) -> BalanceReport:
+    """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
+
+    Args:
+        run: the folder of a count table.
+        config: size and thresholds of the vocabulary; its mixture is not looked at.
+        dev: see `Retrainer`; and `targets`.
+        test: a parallel set that the result is measured on; it may share nothing with `dev`.
+        reference: the language premiums compare with; English by default, or the one that costs least without dev.
+        beta: see `balance`; and `rounds` (8, for a search 24), `tolerance`, `caps`, `floors`.
+        with_frontier: also train temperatures and dials, to show what evenness costs.
+        with_search: search instead, see `search`; and `premium`.
+        output: the TOML file for the mixture; a JSON file beside it holds the report. By default
+            `mixtures/balanced.toml` in the run folder.
+
+    Raises:
+        UsageError: development and test text overlap, or options that cannot work.
+    """
+    table = CountTable.open(run)
+    progress = Progress()
+    specials = [special_token(text) for text in table.special_tokens]
+    if dev is not None and test is not None:
+        refuse_overlap(dev, test)
+    if dev is not None and dev.documents is not None:
+        reference = dev.reference(reference)
+    with progress.stage("load", unit="words") as stage:
+        trainer = Retrainer(table, config, specials, dev, targets)
+        stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")
+    if reference is None:
+        outcome = trainer.train(Mixture())
+        reference = min(outcome.costs, key=lambda name: (outcome.costs[name], name))
+    elif reference not in trainer.languages:
+        raise UsageError(f"there is no language {reference!r}; there are: {', '.join(trainer.languages)}.")
+    report = BalanceReport(reference)
+    if with_search:
+        with progress.stage("search", unit="mixtures") as stage:
+            name, best, report.tried = search(trainer, reference, premium=premium, rounds=rounds or 24)
+            stage.advance(len(report.tried))
+    else:
+        with progress.stage("balance", rounds or 8, "rounds") as stage:
+
+            def on_round(_: int, outcome: Outcome) -> None:
+                report.rounds.append(outcome)
+                stage.advance(1, f"Gini {outcome.gini:.4f}, worst {outcome.worst}")
+
+            best, _ = balance(
+                trainer, beta=beta, rounds=rounds or 8, tolerance=tolerance, caps=caps, floors=floors, on_round=on_round
+            )
+        name = "balanced" if math.isinf(beta) else f"dial {beta:g}"
+        if with_frontier:
+            with progress.stage("frontier", unit="mixtures") as stage:
+                report.tried = frontier(trainer, best)
+                stage.advance(len(report.tried))
+    report.best = (name, best)
+    report.warnings = limits(table, dev, best, reference)
+    for text in report.warnings:
+        progress.warn(text)
+    if test is not None:
+        report.test = Retrainer(table, config, specials, test).train(best.mixture)
+    report.file = output or table.folder.parent / "mixtures" / "balanced.toml"
+    report.file.parent.mkdir(parents=True, exist_ok=True)
+    with publish(report.file) as temporary:
+        temporary.write_text(best.mixture.as_toml())
+    with publish(report.file.with_suffix(".json")) as temporary:
         temporary.write_bytes(to_json(report.as_json()))
+    return report
 
 
 def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
@@ -673,10 +959,13 @@ def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
 
 def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
     """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
+    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
-        "options": config.model_dump(exclude={"threads", "driver_memory"}),
+        # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
+        "options": config.model_dump(exclude={"threads", "driver_memory", "mixture"}),
+        **({} if weights.natural else {"mixture": weights.fingerprint()}),
     }
 
 

@@ -86,7 +86,7 @@ def crash_and_resume(write: Writer, tmp_path: Path, documents: list[str], every:
         assert not (output / "counts" / "manifest.json").exists() or hashes(output / "counts") == clean
         assert crasher.run(10**9) == 0
         assert hashes(output / "counts") == clean, f"after a crash at step {steps}"
-        assert {path.name for path in output.iterdir()} == {"counts", "lease", "plan.json"}
+        assert {path.name for path in output.iterdir()} == {"counts", "lease", "plan.json", "report.json"}
         shutil.rmtree(output)
         steps += every
     assert steps > 60

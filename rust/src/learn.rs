@@ -25,6 +25,7 @@
 
 mod arena;
 mod pairs;
+mod table;
 mod threshold;
 mod words;
 
@@ -32,8 +33,9 @@ use std::ops::ControlFlow;
 
 use arena::{Arena, BLOCK, Place, Symbol, prefetch};
 use pairs::Pairs;
+pub use table::Table;
 use threshold::Threshold;
-pub use words::{Words, WordsBuilder};
+pub use words::{Words, WordsBuilder, jitter};
 
 /// What to learn.
 #[derive(Clone, Debug)]

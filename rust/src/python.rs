@@ -367,9 +367,9 @@ struct Words {
 impl Words {
     #[new]
     fn new(py: Python<'_>, batches: &Bound<'_, PyAny>, weights: Vec<u64>, min_word_count: u64) -> PyResult<Self> {
-        let mut builder = learn::Words::builder(weights, min_word_count);
+        let mut builder = learn::Words::builder(weights, min_word_count, false);
         each_batch(py, batches, |rows| Ok(builder.push_rows(rows)?))?;
-        Ok(Self { inner: py.detach(|| builder.finish()) })
+        Ok(Self { inner: py.detach(|| builder.finish())? })
     }
 
     fn __len__(&self) -> usize {
@@ -379,6 +379,50 @@ impl Words {
     #[getter]
     fn learn_bytes(&self) -> usize {
         learn::memory_estimate(&self.inner)
+    }
+}
+
+#[pyclass(frozen)]
+struct Table {
+    inner: learn::Table,
+}
+
+#[pymethods]
+impl Table {
+    #[new]
+    fn new(py: Python<'_>, batches: &Bound<'_, PyAny>, sources: usize) -> PyResult<Self> {
+        let mut inner = learn::Table::new(sources);
+        each_batch(py, batches, |rows| Ok(inner.push_rows(rows)?))?;
+        inner.shrink();
+        Ok(Self { inner })
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
+    }
+
+    #[pyo3(signature = (weights, min_word_count=1, jitter=false))]
+    fn words(&self, py: Python<'_>, weights: Vec<u64>, min_word_count: u64, jitter: bool) -> PyResult<Words> {
+        Ok(Words { inner: py.detach(|| self.inner.words(weights, min_word_count, jitter))? })
+    }
+
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        left: PyArrowType<ArrayData>,
+        right: PyArrowType<ArrayData>,
+    ) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
+        let mut replay = new_replay(left, right, self.inner.sources())?;
+        let pushed = py.detach(|| {
+            self.inner.rows().try_for_each(|(word, source, count)| replay.push_word(source as usize, word, count))
+        });
+        pushed.map_err(count_overflow)?;
+        replayed(py, &replay, self.inner.sources())
     }
 }
 
@@ -457,20 +501,29 @@ fn replay<'py>(
     batches: &Bound<'py, PyAny>,
     sources: usize,
 ) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
-    let encoder = std::sync::Arc::new(encode::Encoder::new(&merge_pairs(left, right))?);
-    let mut replay = encode::Replay::new(encoder, sources);
+    let mut replay = new_replay(left, right, sources)?;
     each_batch(py, batches, |rows| {
-        (0..rows.len()).try_for_each(|i| {
-            replay
-                .push_word(rows.sources[i] as usize, rows.word(i), rows.counts[i])
-                .map_err(|error| CountOverflowError::new_err(error.to_string()))
-        })
+        let pushed =
+            (0..rows.len()).try_for_each(|i| replay.push_word(rows.sources[i] as usize, rows.word(i), rows.counts[i]));
+        pushed.map_err(count_overflow)
     })?;
+    replayed(py, &replay, sources)
+}
+
+fn new_replay(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>, sources: usize) -> PyResult<encode::Replay> {
+    let encoder = encode::Encoder::new(&merge_pairs(left, right))?;
+    Ok(encode::Replay::new(std::sync::Arc::new(encoder), sources))
+}
+
+fn count_overflow(error: EncodeError) -> PyErr {
+    CountOverflowError::new_err(error.to_string())
+}
+
+fn replayed<'py>(py: Python<'py>, replay: &encode::Replay, sources: usize) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
     let mut replaced = Vec::new();
     let mut tokens = Vec::new();
     for source in 0..sources {
-        let overflow = |error: EncodeError| CountOverflowError::new_err(error.to_string());
-        replaced.push(u64_array(replay.replaced(source).map_err(overflow)?).to_data().to_pyarrow(py)?);
+        replaced.push(u64_array(replay.replaced(source).map_err(count_overflow)?).to_data().to_pyarrow(py)?);
         tokens.push(u64_array(replay.tokens(source).to_vec()).to_data().to_pyarrow(py)?);
     }
     Ok((replaced, tokens))
@@ -663,6 +716,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Counter>()?;
     module.add_class::<SortedRun>()?;
     module.add_class::<Merger>()?;
+    module.add_class::<Table>()?;
     module.add_class::<Words>()?;
     module.add_class::<Encoder>()?;
     module.add_function(wrap_pyfunction!(learn_merges, module)?)?;

@@ -1,7 +1,7 @@
 //! The word table: open addressing over slots of 24 bytes, short words inline, long ones in an arena.
 
-use super::sorted::Entry;
-use super::{MAX_WORD_BYTES, partition_of};
+use super::MAX_WORD_BYTES;
+use super::sorted::{Entries, Entry};
 
 /// Longest word kept inside its slot.
 const INLINE: usize = 15;
@@ -354,20 +354,20 @@ impl Table {
         }
     }
 
-    /// Moves all words to the end of `entries`, in no order, and returns the arena that has the long ones. The table is
-    /// as new, but for `longest`.
-    pub fn take(&mut self, source: u32, partitions: u32, entries: &mut Vec<Entry>) -> Arena {
+    /// Moves all words to `entries`, in no order, and returns the arena that has the long ones. The table is as new, but
+    /// for `longest`.
+    pub fn take(&mut self, source: u32, entries: &mut Entries) -> Arena {
         let new = Table { longest: self.longest, ..Table::new(self.seeds) };
         let Table { slots, arena, .. } = std::mem::replace(self, new);
         for slot in slots.iter().filter(|slot| !slot.is_empty()) {
-            entries.push(if slot.is_long() {
+            if slot.is_long() {
                 let word = arena.get(slot.place());
-                Entry::long(word, slot.place(), partition_of(word, partitions), source, slot.count)
+                entries.push(word, Entry::long(word, slot.place(), source, slot.count));
             } else {
                 let bytes = (u128::from(slot.hi) << 64 | u128::from(slot.lo)).to_le_bytes();
                 let word = &bytes[..(slot.hi >> 56) as usize - 1];
-                Entry::inline(word, partition_of(word, partitions), source, slot.count)
-            });
+                entries.push(word, Entry::inline(word, source, slot.count));
+            }
         }
         arena
     }
