@@ -65,7 +65,7 @@ STAGED_SHARE = 0.25
 MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
-KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
+KEEPS_MARKS = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
 COUNTS = "counts"
 VOCABULARIES = "vocabularies"
 
@@ -232,7 +232,7 @@ def _doubts(table: CountTable, options: CountConfig, progress: Progress, report:
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
-    if total <= documents and documents > 1:
+    if total <= documents and documents > 1 and options.pattern != "none":
         _warn(progress, report, f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
 
 
