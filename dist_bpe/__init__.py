@@ -26,6 +26,7 @@ from dist_bpe.errors import (
 if TYPE_CHECKING:
     from dist_bpe.counts import CountTable
     from dist_bpe.formats import SpecialToken
+    from dist_bpe.mixture import Mixture, Temperature, UniMax
     from dist_bpe.pipeline import count, import_counts, learn
     from dist_bpe.sources import Source
     from dist_bpe.vocabulary import Vocabulary
@@ -34,8 +35,11 @@ __version__ = "0.1.0"
 
 _HOME = {
     "CountTable": "counts",
+    "Mixture": "mixture",
     "Source": "sources",
     "SpecialToken": "formats",
+    "Temperature": "mixture",
+    "UniMax": "mixture",
     "Vocabulary": "vocabulary",
     "count": "pipeline",
     "import_counts": "pipeline",
@@ -50,11 +54,14 @@ __all__ = [
     "DistBpeError",
     "ExportError",
     "FormatError",
+    "Mixture",
     "NetworkError",
     "RunError",
     "Source",
     "SourceError",
     "SpecialToken",
+    "Temperature",
+    "UniMax",
     "UsageError",
     "Vocabulary",
     "count",

@@ -12,6 +12,9 @@ DistBpeError                 exit code 1
 └── CountOverflowError       exit code 7   a count past 2^64 - 1
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 
 class DistBpeError(Exception):
     """Base of all errors raised on purpose. One string argument, so that it pickles across process borders."""
@@ -65,3 +68,14 @@ class CountOverflowError(DistBpeError):
     """A count or sum past 2^64 - 1."""
 
     exit_code = 7
+
+
+def sentence_of(problem: Mapping[str, Any], known: Iterable[str]) -> str:
+    """What pydantic says of one value, as a sentence; `known` are the options there are."""
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown option {name!r}; known here are: {', '.join(known)}."
+    if problem["type"] == "missing":
+        return f"the option {name!r} is missing."
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{name + ': ' if name else ''}{message}, not {problem['input']!r}."
