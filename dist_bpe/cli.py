@@ -471,7 +471,7 @@ def balance(
         _print_json(report.as_json())
         return
     points = [(f"round {i}", outcome) for i, outcome in enumerate(report.rounds, 1)] + report.tried
-    points += [(f"on {test}", report.test)] if report.test else []
+    points += [("on the test set", report.test)] if report.test else []
     _show_outcomes(points, report)
 
 
