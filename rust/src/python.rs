@@ -25,6 +25,7 @@ use crate::count::{self, CountError, Rows};
 use crate::encode::{self, EncodeError};
 use crate::learn::{self, LearnError};
 use crate::naive;
+use crate::parity;
 use crate::runs::{self, MergeError, RunReader};
 use crate::scan::{Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
@@ -409,6 +410,38 @@ impl Table {
 /// How often a running learner looks for signals and reports; a check costs about a microsecond.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Runs a learner without the lock, and hands on what its progress callback or a signal raised.
+fn watched<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    learn: impl FnOnce(&mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<T, LearnError> + Send,
+) -> PyResult<T> {
+    let mut raised: Option<PyErr> = None;
+    let mut looked = Instant::now();
+    let mut look = |done: usize| {
+        if looked.elapsed() < LOOK_EVERY {
+            return ControlFlow::Continue(());
+        }
+        looked = Instant::now();
+        let outcome = Python::attach(|py| {
+            py.check_signals()?;
+            progress.map_or(Ok(()), |call| call.call1(py, (done,)).map(drop))
+        });
+        match outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                raised = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    };
+    let learned = py.detach(|| learn(&mut look));
+    match raised {
+        Some(error) => Err(error),
+        None => Ok(learned?),
+    }
+}
+
 #[pyfunction]
 #[pyo3(signature = (words, merges, min_pair_count=2, max_token_bytes=None, threads=1, progress=None, plain=false))]
 #[allow(clippy::too_many_arguments)] // the Python signature names them all
@@ -423,36 +456,8 @@ fn learn_merges<'py>(
     plain: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = learn::Options { merges, min_pair_count, max_token_bytes, threads };
-    let mut raised: Option<PyErr> = None;
-    let mut looked = Instant::now();
-    let mut look = |done: usize| {
-        if looked.elapsed() < LOOK_EVERY {
-            return ControlFlow::Continue(());
-        }
-        looked = Instant::now();
-        let outcome = Python::attach(|py| {
-            py.check_signals()?;
-            progress.as_ref().map_or(Ok(()), |call| call.call1(py, (done,)).map(drop))
-        });
-        match outcome {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                raised = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    };
-    let learned = py.detach(|| {
-        if plain {
-            naive::learn(&words.inner, &options, &mut look)
-        } else {
-            learn::learn(&words.inner, &options, &mut look)
-        }
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
-    let learned = learned?;
+    let learn = if plain { naive::learn } else { learn::learn };
+    let learned = watched(py, progress.as_ref(), |look| learn(&words.inner, &options, look))?;
     let schema = Schema::new(vec![
         Field::new("left", DataType::UInt32, false),
         Field::new("right", DataType::UInt32, false),
@@ -462,6 +467,62 @@ fn learn_merges<'py>(
         u32_array(learned.iter().map(|merge| merge.left).collect()),
         u32_array(learned.iter().map(|merge| merge.right).collect()),
         u64_array(learned.iter().map(|merge| merge.count).collect()),
+    ];
+    RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
+}
+
+#[pyfunction]
+#[pyo3(signature = (
+    table, merges, *, dev=None, ratios=None, window=0, alpha=None, summed_merges=0, min_pair_count=2, min_word_count=1,
+    max_token_bytes=None, progress=None, plain=false
+))]
+#[allow(clippy::too_many_arguments)] // the Python signature names them all
+fn learn_parity<'py>(
+    py: Python<'py>,
+    table: &Table,
+    merges: usize,
+    dev: Option<&Table>,
+    ratios: Option<Vec<u64>>,
+    window: usize,
+    alpha: Option<(u64, u64)>,
+    summed_merges: usize,
+    min_pair_count: u64,
+    min_word_count: u64,
+    max_token_bytes: Option<usize>,
+    progress: Option<Py<PyAny>>,
+    plain: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let languages = table.inner.sources();
+    let rule = match (dev, &ratios) {
+        (Some(text), None) if text.inner.sources() == languages => parity::Rule::Development(&text.inner),
+        (None, Some(ratios)) if ratios.len() == languages && !ratios.contains(&0) => parity::Rule::Ratios(ratios),
+        _ => {
+            return Err(UsageError::new_err(format!(
+                "parity needs either `dev`, a table of the same {languages} sources, or `ratios`, {languages} positive \
+                 numbers."
+            )));
+        }
+    };
+    let alpha = alpha.unwrap_or((2, 1));
+    if alpha.1 == 0 {
+        return Err(UsageError::new_err("alpha is a fraction (numerator, denominator), and the denominator is 0."));
+    }
+    let window = (window > 0).then_some(parity::Window { length: window, alpha });
+    let options =
+        parity::Options { merges, min_pair_count, min_word_count, max_token_bytes, summed_merges, rule, window };
+    let learn = if plain { naive::learn_parity } else { parity::learn };
+    let learned = watched(py, progress.as_ref(), |look| learn(&table.inner, &options, look))?;
+    let schema = Schema::new(vec![
+        Field::new("left", DataType::UInt32, false),
+        Field::new("right", DataType::UInt32, false),
+        Field::new("count", DataType::UInt64, false),
+        Field::new("source", DataType::UInt32, true),
+    ]);
+    let columns = vec![
+        u32_array(learned.iter().map(|merge| merge.left).collect()),
+        u32_array(learned.iter().map(|merge| merge.right).collect()),
+        u64_array(learned.iter().map(|merge| merge.count).collect()),
+        std::sync::Arc::new(learned.iter().map(|merge| merge.language).collect::<UInt32Array>()),
     ];
     RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
 }
@@ -700,6 +761,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Words>()?;
     module.add_class::<Encoder>()?;
     module.add_function(wrap_pyfunction!(learn_merges, module)?)?;
+    module.add_function(wrap_pyfunction!(learn_parity, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(words, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
