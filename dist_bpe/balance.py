@@ -146,7 +146,9 @@ class Retrainer:
                     f"has: {', '.join(self.languages)}."
                 )
             self.languages = list(dev.texts)
-            self.dev = _core.Table(words_of(dev, find(table.pattern)), len(self.languages))
+            # Numbered as the table's sources are.
+            texts = {name: dev.texts.get(name, []) for name in self.sources}
+            self.dev = _core.Table(words_of(Corpus(dev.name, texts), find(table.pattern)), len(self.sources))
             self.bytes = {name: sum(len(text.encode()) for text in texts) for name, texts in dev.texts.items()}
         else:
             self.dev = self.words
@@ -173,14 +175,46 @@ class Retrainer:
         words = self.words.words(numbers, self.config.min_word_count, weights.jitter)
         least = weights.least(self.config.min_pair_count)
         merges = _core.learn_merges(words, self.merges, least, self.config.max_token_bytes, self.config.threads)
+        return self.measure(mixture, merges, began)
+
+    def measure(self, mixture: Mixture, merges: pa.RecordBatch, began: float) -> Outcome:
+        """What merges cost each language; `began` is the time to count seconds from."""
         _, left = self.dev.replay(merges.column(0), merges.column(1))
-        names = self.languages if self.dev is not self.words else self.sources
-        counted = {name: pc.sum(array).as_py() or 0 for name, array in zip(names, left, strict=True)}
+        counted = {name: pc.sum(array).as_py() or 0 for name, array in zip(self.sources, left, strict=True)}
         tokens = {name: counted[name] for name in self.languages}
         costs = {name: float(number) for name, number in tokens.items()}
         if not self.parallel:
             costs = {name: self.targets[name] * number / self.bytes[name] for name, number in tokens.items()}
         return Outcome(mixture, merges, tokens, self.bytes, costs, time.perf_counter() - began)
+
+    def parity(self, rule: str, on_merge: Callable[[int], None] | None = None) -> pa.RecordBatch:
+        """Parity-aware merges by one of `PARITY_RULES`, with the language that chose each; see `_core.learn_parity`.
+
+        Raises:
+            UsageError: no parallel set, or one that lacks a language of the table.
+        """
+        missing = next((name for name in self.sources if name not in self.languages), None)
+        if not self.parallel or missing is not None:
+            raise UsageError(
+                "parity needs a parallel set with every language of the table (--dev)"
+                + (f": it lacks {missing!r}." if missing is not None else ".")
+            )
+        options: dict[str, Any] = {"dev": self.dev}
+        if rule == "ratio":
+            options = {"ratios": [self.bytes[name] for name in self.sources]}
+        elif rule == "window":
+            options["window"] = 100
+        elif rule == "hybrid":
+            options["summed_merges"] = self.merges // 2
+        return _core.learn_parity(
+            self.words,
+            self.merges,
+            min_pair_count=self.config.min_pair_count,
+            min_word_count=self.config.min_word_count,
+            max_token_bytes=self.config.max_token_bytes,
+            progress=on_merge,
+            **options,
+        )
 
     def mixture(self, leaning: Mapping[str, float]) -> Mixture:
         """The mixture of equal-document weights times exp(leaning) for each language, six digits of each.

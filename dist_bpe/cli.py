@@ -261,6 +261,10 @@ def learn(
     unit: Annotated[
         str | None, typer.Option(help="What sizes are measured in: bytes, characters, words or documents.")
     ] = None,
+    parity: Annotated[
+        str | None, typer.Option(help="Instead of a mixture, parity-aware merges: dev, ratio, window or hybrid.")
+    ] = None,
+    dev: Annotated[Path | None, typer.Option(metavar="FILE", help="The parallel set for --parity.")] = None,
     special_token: Special = None,
     no_special_tokens: NoSpecial = False,
     min_pair_count: MinPair = None,
@@ -277,6 +281,7 @@ def learn(
     """Learn and export one more vocabulary from a kept count table."""
     from dist_bpe.config import LearnConfig, read_table, validate
     from dist_bpe.config import special_token as parse
+    from dist_bpe.evaluate import read_parallel
     from dist_bpe.pipeline import learn_and_export
 
     if special_token and no_special_tokens:
@@ -293,12 +298,15 @@ def learn(
             raise UsageError(f"--mixture {mixture} and other options of the mixture exclude each other.")
         given = read_table(mixture, "mixture")
     values = _given(
-        vocab_size=vocab_size, mixture=given, min_pair_count=min_pair_count, min_word_count=min_word_count,
-        max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
+        vocab_size=vocab_size, mixture=given, parity=parity, min_pair_count=min_pair_count,
+        min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
         special_tokens_first=special_tokens_first, threads=threads,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
-    _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers))
+    if (parity is None) != (dev is None):
+        raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
+    held_out = read_parallel(dev) if dev else None
+    _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out))
 
 
 @_command
@@ -750,6 +758,13 @@ def _summary(report: "RunReport") -> None:
         for name, raw, used, multiplier in report.mixture[:MOST_SOURCES_SHOWN]:
             table.add_row(name, f"{raw:.2%}", f"{used:.2%}", f"{multiplier:.4g}")
         console.print(table)
+    if report.chosen:
+        numbers = {name: report.chosen.count(name) for name in dict.fromkeys(report.chosen)}
+        shown = ", ".join(
+            f"{name or 'all together'} {number:,}"
+            for name, number in sorted(numbers.items(), key=lambda item: -item[1])
+        )
+        console.print(f"merges chosen by: {shown}", markup=False, soft_wrap=True)
     if len(report.curve) > 1:
         table = Table("bytes/token at", box=SIMPLE)
         for size in report.curve:

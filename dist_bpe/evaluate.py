@@ -4,7 +4,9 @@ All ratios are of totals, never means over documents. "Total" is over all text t
 languages' ratios. None of these numbers predicts how good a model will be (arXiv 2402.14614, 2310.08754).
 """
 
+import hashlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -296,6 +298,11 @@ class Corpus:
     name: str
     texts: dict[str, list[str]]
     documents: tuple[str, ...] | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of languages, documents and texts."""
+        content = json.dumps([self.documents, self.texts], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def reference(self, named: str | None) -> str:
         """The language to compare with: the one named, else English.

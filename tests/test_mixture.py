@@ -78,7 +78,7 @@ def test_a_common_factor_changes_nothing(sizes: dict[str, int], factor: Fraction
     weights = Mixture(multipliers=multipliers).weights(sizes)
     assert weights == Mixture(multipliers={name: m * factor for name, m in multipliers.items()}).weights(sizes)
     assert np.gcd.reduce(list(weights.integers.values())) == 1
-    assert weights.least(7) == -(-7 * sum(weights.integers[s] * n for s, n in sizes.items()) // sum(sizes.values()))
+    assert weights.least(7) == 7 * min(weights.integers.values())
 
 
 @given(SIZES)
@@ -230,6 +230,7 @@ def test_overflow_says_how_to_rescale() -> None:
         learn_merges(lambda: batches, "ab", 1, weights=[2**20, 1], jitter=True)
     with pytest.raises(errors.CountOverflowError, match="lower it, or the mixture's scale"):
         Temperature(0.5, scale=2**40).weights({"a": 7, "b": 3}).least(2**50)
+    assert Mixture(multipliers={"a": 9, "b": 0, "c": 2}, jitter=True).weights({"a": 1, "b": 2, "c": 3}).least(5) == 9000
 
 
 @pytest.mark.parametrize(
