@@ -15,10 +15,11 @@ import functools
 import hashlib
 import json
 import os
+import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ DOCUMENT = ROOT / "docs" / "rebalancing.md"
 BEGIN, END = "<!-- measured: written by benchmarks/rebalancing.py -->\n", "<!-- end of measured -->\n"
 ENGLISH = ("en-us", "en-gb")
 REFERENCE = "en-us"
+KEY = ("setting", "size", "seed", "method")
 Texts = dict[str, list[str]]
 
 
@@ -158,9 +160,8 @@ def entries(trainer: Retrainer) -> list[Entry]:
 
 
 def contest(
-    name: str, texts: Texts, pool: Corpus, seeds: Sequence[int], sizes: Sequence[int], peers: bool
-) -> list[Any]:
-    rows = []
+    name: str, texts: Texts, pool: Corpus, seeds: Sequence[int], sizes: Sequence[int], wanted: str
+) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         table = counted(texts, Path(folder))
         for size in sizes:
@@ -169,10 +170,9 @@ def contest(
                 dev, test = split(pool, seed)
                 trainer = Retrainer(table, config, [], dev)
                 judge = Retrainer(table, config, [], test)
-                methods = entries(trainer)
-                if peers and seed == seeds[0]:
-                    methods += peer_entries(texts, dev, size)
-                for method, learn in methods:
+                for method, learn in entries(trainer) + peer_entries(texts, dev, size):
+                    if not re.search(wanted, method):
+                        continue
                     began = time.process_time()
                     merges: Any = learn()
                     seconds = time.process_time() - began
@@ -180,9 +180,7 @@ def contest(
                         merges, seconds = merges
                     outcome = judge.measure(Mixture(), merges, 0.0)
                     row = {"setting": name, "size": size, "seed": seed, "method": method, "seconds": seconds}
-                    rows.append(row | {"merges": merges.num_rows} | figures(outcome))
-                    print(json.dumps(rows[-1]), flush=True)
-    return rows
+                    yield row | {"merges": merges.num_rows} | figures(outcome)
 
 
 def timings(texts: Texts, pool: Corpus, repeats: int = 5) -> dict[str, float]:
@@ -248,7 +246,7 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", default=["S1", "S2"], choices=["S1", "S2"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[32_000, 8_000])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--peers", action="store_true", help="also ParityBpeTrainer, for the first seed: many minutes")
+    parser.add_argument("--methods", default="^(?!Parity)", help="a regular expression; '' for the slow peers, too")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "rebalancing.json")
     parser.add_argument("--tables-only", action="store_true", help="write the document from the results that are there")
     arguments = parser.parse_args()
@@ -259,12 +257,17 @@ def main() -> None:
             for lang, text in zip(*(pq.read_table(path)[name].to_pylist() for name in ("lang", "text")), strict=True):
                 texts.setdefault(lang, []).append(text)
         pool = read_parallel(arguments.folder / "held-out.parquet")
-        rows = []
+        # Rows of earlier runs stay, unless they are measured again.
+        results = json.loads(arguments.results.read_text()) if arguments.results.exists() else {"rows": []}
         for setting in arguments.settings:
             more = pq.read_table(arguments.folder / "english.parquet")["text"].to_pylist() if setting == "S2" else []
             chosen = texts if setting == "S1" else subsampled(texts, more)
-            rows += contest(setting, chosen, pool, arguments.seeds, arguments.sizes, arguments.peers)
-        results = {"rows": rows, "timings": timings(texts, pool)}
+            for row in contest(setting, chosen, pool, arguments.seeds, arguments.sizes, arguments.methods):
+                print(json.dumps(row), flush=True)
+                key = [row[name] for name in KEY]
+                results["rows"] = [old for old in results["rows"] if [old[name] for name in KEY] != key] + [row]
+                arguments.results.write_text(json.dumps(results, indent=1) + "\n")
+        results["timings"] = timings(texts, pool)
         arguments.results.write_text(json.dumps(results, indent=1) + "\n")
     results = json.loads(arguments.results.read_text())
     text = DOCUMENT.read_text()
