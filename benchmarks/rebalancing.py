@@ -33,7 +33,7 @@ from dist_bpe.balance import Outcome, Retrainer, balance, split
 from dist_bpe.config import LearnConfig
 from dist_bpe.counts import CountTable
 from dist_bpe.evaluate import Corpus, read_parallel
-from dist_bpe.mixture import Mixture
+from dist_bpe.mixture import Mixture, sizes_of
 from dist_bpe.pretokenize import O200K
 from dist_bpe.vocabulary import Vocabulary
 
@@ -194,7 +194,7 @@ def timings(texts: Texts, pool: Corpus, repeats: int = 5) -> dict[str, float]:
             trainer = Retrainer(table, LearnConfig(vocab_size=(32_000,)), [], dev)
             found["load"].append(time.process_time() - began)
             mixture = trainer.mixture({})
-            numbers = list(mixture.weights(trainer.sizes).integers.values())
+            numbers = list(mixture.weights(sizes_of(table, "bytes")).integers.values())
             began = time.process_time()
             _core.learn_merges(trainer.words.words(numbers, 1, True), trainer.merges)
             found["retraining"].append(time.process_time() - began)

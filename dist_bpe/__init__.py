@@ -11,11 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dist_bpe.errors import (
+    AccessError,
     CountOverflowError,
     DataError,
     DistBpeError,
     ExportError,
     FormatError,
+    NetworkError,
     RunError,
     SourceError,
     UsageError,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from dist_bpe.counts import CountTable
     from dist_bpe.formats import SpecialToken
     from dist_bpe.mixture import Mixture, Temperature, UniMax
-    from dist_bpe.pipeline import count, learn
+    from dist_bpe.pipeline import count, import_counts, learn
     from dist_bpe.sources import Source
     from dist_bpe.vocabulary import Vocabulary
 
@@ -40,10 +42,12 @@ _HOME = {
     "UniMax": "mixture",
     "Vocabulary": "vocabulary",
     "count": "pipeline",
+    "import_counts": "pipeline",
     "learn": "pipeline",
 }
 
 __all__ = [
+    "AccessError",
     "CountOverflowError",
     "CountTable",
     "DataError",
@@ -51,6 +55,7 @@ __all__ = [
     "ExportError",
     "FormatError",
     "Mixture",
+    "NetworkError",
     "RunError",
     "Source",
     "SourceError",
@@ -60,6 +65,7 @@ __all__ = [
     "UsageError",
     "Vocabulary",
     "count",
+    "import_counts",
     "learn",
 ]
 

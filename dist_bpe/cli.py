@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dist_bpe.config import RunConfig
     from dist_bpe.evaluate import Evaluation
     from dist_bpe.pipeline import BalanceReport, RunReport
+    from dist_bpe.sources import Plan
 
 app = typer.Typer(
     name="dist-bpe",
@@ -60,7 +61,7 @@ def _command(function: Command) -> Command:
 
 Inputs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="INPUT…", help="Parquet files, folders or globs; NAME=PATH names a source."),
+    typer.Argument(metavar="INPUT…", help="Files, folders, globs, URIs or @LIST; NAME=PATH names a source."),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="RUN", help="The run folder.")]
 VocabSize = Annotated[
@@ -68,7 +69,9 @@ VocabSize = Annotated[
     typer.Option(metavar="N[,N…]", help="All tokens: 256 bytes, merges and special tokens; several sizes at once."),
 ]
 Pattern = Annotated[str | None, typer.Option(help="A named pattern or a regular expression.  [default: gpt2]")]
-TextColumn = Annotated[str, typer.Option(help="The column that holds the documents.")]
+Normalization = Annotated[str | None, typer.Option(help="NFC, NFD, NFKC or NFKD: bring text into that form first.")]
+MaxWord = Annotated[int | None, typer.Option(help="Count longer words in pieces of at most so many bytes.")]
+TextColumn = Annotated[str, typer.Option(help="The field that holds the documents, as in text or doc.text.")]
 GroupBy = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row's source.")]
 Special = Annotated[
     list[str] | None,
@@ -97,17 +100,40 @@ Partitions = Annotated[int | None, typer.Option(help="Parts of the count table. 
 ShardBytes = Annotated[int | None, typer.Option(help="Text bytes one task counts.  [default: by the whole's size]")]
 TableBytes = Annotated[int | None, typer.Option(help="Memory of one task's word table.  [default: 512 MiB]")]
 Threads = Annotated[int, typer.Option(help="Threads of the learner.")]
+Format = Annotated[
+    str | None, typer.Option(help="parquet, arrow, jsonl, text or lines.  [default: as the extension tells]")
+]
+BadFile = Annotated[str | None, typer.Option(help="error, or skip files that cannot be read.  [default: error]")]
+BadRow = Annotated[
+    str | None, typer.Option(help="error, or skip rows that are no text, or replace bad bytes.  [default: error]")
+]
+Fraction = Annotated[float | None, typer.Option(help="The share of each source's rows that takes part.  [default: 1]")]
+MaxBytes = Annotated[int | None, typer.Option(help="Text bytes to sample of each source, about.")]
+Seed = Annotated[int | None, typer.Option(help="Draws another sample.  [default: 0]")]
 
 
-def _sources(inputs: list[str], text: str, group_by: str | None) -> list[dict[str, Any]]:
+def _named(value: str) -> tuple[str, str]:
+    """A name and a path from NAME=PATH or PATH."""
+    name, equals, path = value.partition("=")
+    # A path may hold an equals sign itself (`lang=de/part.parquet`): what exists is a path.
+    return ("corpus", value) if not equals or not name or "/" in name or Path(value).exists() else (name, path)
+
+
+def _sources(inputs: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:
     named: dict[str, list[str]] = {}
-    for value in inputs:
-        name, equals, path = value.partition("=")
-        # A path may hold an equals sign itself (`lang=de/part.parquet`): what exists is a path.
-        if not equals or not name or "/" in name or Path(value).exists():
-            name, path = "corpus", value
+    for name, path in map(_named, inputs):
         named.setdefault(name, []).append(path)
-    return [{"name": name, "paths": paths, "text": text, "group_by": group_by} for name, paths in named.items()]
+    return [{"name": name, "paths": paths, **options} for name, paths in named.items()]
+
+
+def _source(
+    text: str, group_by: str | None, format: str | None, on_bad_file: str | None, on_bad_row: str | None,
+    sample_fraction: float | None, max_bytes: int | None, seed: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    return _given(
+        text=text, group_by=group_by, format=format, on_bad_file=on_bad_file, on_bad_row=on_bad_row,
+        sample_fraction=sample_fraction, max_bytes=max_bytes, seed=seed,
+    )  # fmt: skip
 
 
 def _numbers(option: str, values: list[str] | None) -> dict[str, str] | None:
@@ -126,14 +152,14 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _config(
-    inputs: list[str] | None, output: Path | None, text: str, group_by: str | None, special: list[str] | None,
+    inputs: list[str] | None, output: Path | None, source: dict[str, Any], special: list[str] | None,
     no_special: bool, engine: str, workers: int | None, address: str | None, overwrite: bool, count: dict[str, Any],
     **more: Any,
 ) -> "RunConfig":  # fmt: skip
     from dist_bpe.config import RunConfig, validate
 
     if not inputs:
-        raise UsageError("name at least one Parquet file, folder or glob to read.")
+        raise UsageError("name at least one file, folder, glob or URI to read.")
     if output is None:
         raise UsageError("name the run folder with --output (-o).")
     if special and no_special:
@@ -141,7 +167,7 @@ def _config(
     if special or no_special:
         count["special_tokens"] = special or []
     values = {
-        "sources": _sources(inputs, text, group_by),
+        "sources": _sources(inputs, source),
         "output": str(output),
         "overwrite": overwrite,
         "count": count,
@@ -152,6 +178,19 @@ def _config(
     return config
 
 
+def _from_file(context: typer.Context, inputs: list[str] | None, *allowed: str) -> "RunConfig | None":
+    """The configuration of a run.toml, if INPUT… is one; options beside it, but the allowed ones, are refused."""
+    if not inputs or len(inputs) != 1 or not inputs[0].endswith(".toml"):
+        return None
+    from dist_bpe.config import read_config
+
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source and source.name == "COMMANDLINE" and option.name not in ("inputs", *allowed):
+            raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
+    return read_config(inputs[0])
+
+
 @_command
 def train(
     context: typer.Context,
@@ -159,8 +198,16 @@ def train(
     output: Output = None,
     vocab_size: VocabSize = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
+    format: Format = None,
+    on_bad_file: BadFile = None,
+    on_bad_row: BadRow = None,
+    sample_fraction: Fraction = None,
+    max_bytes: MaxBytes = None,
+    seed: Seed = None,
     special_token: Special = None,
     no_special_tokens: NoSpecial = False,
     engine: Engine = "ray",
@@ -183,14 +230,8 @@ def train(
     """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
     from dist_bpe import pipeline
 
-    if inputs and len(inputs) == 1 and inputs[0].endswith(".toml"):
-        from dist_bpe.config import read_config
-
-        for option in context.command.params:
-            source = context.get_parameter_source(option.name or "")
-            if source and source.name == "COMMANDLINE" and option.name not in ("inputs", "output", "overwrite"):
-                raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
-        config = read_config(inputs[0])
+    config = _from_file(context, inputs, "output", "overwrite")
+    if config:
         config = config.model_copy(update=_given(output=str(output) if output else None, overwrite=overwrite or None))
     else:
         if vocab_size is None:
@@ -201,8 +242,13 @@ def train(
             special_tokens_first=special_tokens_first, threads=threads,
         )  # fmt: skip
         config = _config(
-            inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
-            overwrite, _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            inputs, output,
+            _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
+            special_token, no_special_tokens, engine, workers, address, overwrite,
+            _given(
+                pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, partitions=partitions,
+                shard_bytes=shard_bytes, table_bytes=table_bytes,
+            ),
             learn=learn, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
@@ -213,8 +259,16 @@ def count(
     inputs: Inputs = None,
     output: Output = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
+    format: Format = None,
+    on_bad_file: BadFile = None,
+    on_bad_row: BadRow = None,
+    sample_fraction: Fraction = None,
+    max_bytes: MaxBytes = None,
+    seed: Seed = None,
     special_token: Special = None,
     no_special_tokens: NoSpecial = False,
     engine: Engine = "ray",
@@ -231,21 +285,23 @@ def count(
     from dist_bpe.progress import Progress
 
     config = _config(
-        inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address, overwrite,
+        inputs, output,
+        _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
+        special_token, no_special_tokens, engine, workers, address, overwrite,
         _given(
-            pattern=pattern, min_word_count=min_word_count, partitions=partitions, shard_bytes=shard_bytes,
-            table_bytes=table_bytes,
+            pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, min_word_count=min_word_count,
+            partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes,
         ),
     )  # fmt: skip
     progress = Progress()
     report = RunReport(config.output)
     run_count(config, progress, report)
-    report.stages = progress.records
     _summary(report)
 
 
 @_command
 def learn(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: VocabSize = None,
     mixture: Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with a [mixture] table.")] = None,
@@ -265,6 +321,22 @@ def learn(
         str | None, typer.Option(help="Instead of a mixture, parity-aware merges: dev, ratio, window or hybrid.")
     ] = None,
     dev: Annotated[Path | None, typer.Option(metavar="FILE", help="The parallel set for --parity.")] = None,
+    counts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]PATH",
+            help="Make RUN's table from words counted elsewhere: Parquet, Arrow, CSV, JSON Lines, TSV, text; repeat.",
+        ),
+    ] = None,
+    counts_format: Annotated[
+        str | None, typer.Option(help="parquet, arrow, jsonl, csv, tsv or words.  [default: as the extension tells]")
+    ] = None,
+    word_column: Annotated[str | None, typer.Option(help="The column of words.  [default: word]")] = None,
+    count_column: Annotated[str | None, typer.Option(help="The column of counts.  [default: count]")] = None,
+    source_column: Annotated[
+        str | None, typer.Option(help="The column that names each word's source.  [default: source, if it is there]")
+    ] = None,
+    pattern: Pattern = None,
     special_token: Special = None,
     no_special_tokens: NoSpecial = False,
     min_pair_count: MinPair = None,
@@ -278,11 +350,13 @@ def learn(
     verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
-    """Learn and export one more vocabulary from a kept count table."""
-    from dist_bpe.config import LearnConfig, read_table, validate
+    """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
+    from dist_bpe.config import CountConfig, LearnConfig, read_table, validate
     from dist_bpe.config import special_token as parse
     from dist_bpe.evaluate import read_parallel
-    from dist_bpe.pipeline import learn_and_export
+    from dist_bpe.pipeline import RunReport, learn_and_export, run_import
+    from dist_bpe.progress import Progress
+    from dist_bpe.wordlists import WordList
 
     if special_token and no_special_tokens:
         raise UsageError("--special-token and --no-special-tokens exclude each other.")
@@ -306,6 +380,19 @@ def learn(
     if (parity is None) != (dev is None):
         raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
     held_out = read_parallel(dev) if dev else None
+    if counts:
+        named: dict[str, list[str]] = {}
+        for name_, path in map(_named, counts):
+            named.setdefault(name_, []).append(path)
+        columns = _given(word=word_column, count=count_column, source=source_column, format=counts_format)
+        lists = [WordList(name_, tuple(paths), **columns) for name_, paths in named.items()]
+        options = validate(CountConfig, _given(pattern=pattern, special_tokens=specials))
+        config.merges(options.special_tokens)
+        run_import(lists, run, overwrite, options, Progress(), RunReport(str(run)))
+    else:
+        for option in ("counts_format", "word_column", "count_column", "source_column", "pattern"):
+            if context.params[option] is not None:
+                raise UsageError(f"--{option.replace('_', '-')} has no effect without --counts: {run} has its table.")
     _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out))
 
 
@@ -466,7 +553,7 @@ def balance(
     config: LearnConfig = validate(LearnConfig, values)
     held_out = read_parallel(dev) if dev else None
     if text:
-        held_out = read_texts([Source(**source) for source in _sources(text, "text", None)])
+        held_out = read_texts([Source(**source) for source in _sources(text, {})])
     report = balance_run(
         run, config, dev=held_out, test=read_parallel(test) if test else None, reference=reference,
         targets=_floats("--target", target), beta=beta, rounds=rounds, tolerance=tolerance,
@@ -570,7 +657,11 @@ def _evaluate(
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{word_list} cannot be read as UTF-8 text: {error}.") from error
     words = [word for word in words if word]
-    corpora = [read_texts([Source(**source) for source in _sources(text, text_column, group_by)])] if text else []
+    corpora = (
+        [read_texts([Source(**source) for source in _sources(text, _given(text=text_column, group_by=group_by))])]
+        if text
+        else []
+    )
     corpora += [read_parallel(parallel)] if parallel else []
     counts = CountTable.open(table) if table else None
     evaluations = []
@@ -724,6 +815,71 @@ def decode(vocabulary: Vocab) -> None:
         ids.append(int(word))
     sys.stdout.buffer.write(loaded.decode_bytes(ids))
     sys.stdout.buffer.flush()
+
+
+@_command
+def plan(
+    context: typer.Context,
+    inputs: Inputs = None,
+    text_column: TextColumn = "text",
+    group_by: GroupBy = None,
+    format: Format = None,
+    on_bad_file: BadFile = None,
+    on_bad_row: BadRow = None,
+    sample_fraction: Fraction = None,
+    max_bytes: MaxBytes = None,
+    seed: Seed = None,
+    shard_bytes: ShardBytes = None,
+    table_bytes: TableBytes = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="All of it as JSON, with every file that is left out.")
+    ] = False,
+) -> None:
+    """Show what INPUT…, or the sources of a file run.toml, hold and what will be left out; count nothing."""
+    from dist_bpe.sources import plan as make_plan
+    from dist_bpe.storage import to_json
+
+    config = _from_file(context, inputs, "as_json")
+    if not config:
+        source = _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed)
+        options = _given(shard_bytes=shard_bytes, table_bytes=table_bytes)
+        config = _config(inputs, Path(), source, None, False, "local", None, None, True, options)
+    planned = make_plan([source.source() for source in config.sources], config.count.shard_bytes)
+    if as_json:
+        print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")
+    else:
+        _show_plan(planned, config.count.table_bytes)
+
+
+def _show_plan(planned: "Plan", table_bytes: int) -> None:
+    """Print a plan on standard output."""
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    from dist_bpe.progress import human_bytes
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    table = Table("source", box=SIMPLE)
+    for column in ("files", "rows", "text", "sample", "shards", "left out", "core minutes"):
+        table.add_column(column, justify="right")
+    for source in planned.by_source():
+        rows = "?" if source.rows is None else f"{source.rows:,}"
+        sample = "all" if source.fraction == 1 else f"{source.fraction:.4%}"
+        table.add_row(
+            source.source, f"{source.files:,}", rows, human_bytes(source.bytes), sample, f"{source.shards:,}",
+            f"{source.left_out:,}", f"{source.core_seconds / 60:,.1f}",
+        )  # fmt: skip
+    console.print(table)
+    for text in planned.warnings():
+        console.print(text, soft_wrap=True, markup=False)
+    seconds = sum(source.core_seconds for source in planned.by_source())
+    console.print(
+        f"counting takes about {seconds / 60:,.1f} minutes of one core with a named pattern (others take ten times as "
+        f"long), and up to {human_bytes(planned.task_memory(table_bytes))} of memory a task.",
+        soft_wrap=True,
+    )
+    console.print("what learning takes follows from the unique words, which counting will tell.")
 
 
 MOST_SOURCES_SHOWN = 60

@@ -22,7 +22,7 @@ from dist_bpe import _core
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
-from dist_bpe.pretokenize import Pattern, resolve
+from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
 from dist_bpe.storage import create_if_absent, publish, read_json, sha256, to_json
@@ -53,6 +53,8 @@ class CountTask:
     special_tokens: tuple[str, ...]
     partitions: int
     table_bytes: int
+    normalization: Normalization | None = None
+    max_word_bytes: int | None = None
 
     def __str__(self) -> str:
         return str(self.shard)
@@ -87,6 +89,7 @@ class SourceCounts:
     """What one source holds. Sizes in bytes of UTF-8; `digest` identifies the documents whatever their order and files.
 
     `mark_words` are occurrences of words that begin with a combining mark: the pattern cut inside a syllable.
+    `cut_words` are occurrences of words longer than `max_word_bytes`; their pieces are counted in `words`.
     """
 
     documents: int = 0
@@ -94,6 +97,7 @@ class SourceCounts:
     bytes: int = 0
     words: int = 0
     special_tokens: int = 0
+    cut_words: int = 0
     longest_word_bytes: int = 0
     unique_words: int = 0
     dropped_words: int = 0
@@ -103,7 +107,7 @@ class SourceCounts:
 
     def add(self, other: dict[str, Any]) -> None:
         """Add a shard's totals of this source."""
-        for name in ("documents", "nulls", "bytes", "words", "special_tokens"):
+        for name in ("documents", "nulls", "bytes", "words", "special_tokens", "cut_words"):
             setattr(self, name, _checked(getattr(self, name) + other[name], name))
         self.longest_word_bytes = max(self.longest_word_bytes, other["longest_word_bytes"])
         self.digest = f"{(int(self.digest, 16) + int(other['digest'], 16)) % 2**128:032x}"
@@ -115,7 +119,7 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-class _RunWriter:
+class RunWriter:
     """Writes a drained table as one run file, and notes where each partition's batches begin."""
 
     def __init__(self, path: Path) -> None:
@@ -123,7 +127,8 @@ class _RunWriter:
         self.index: dict[int, list[int]] = {}
         self._batches = 0
 
-    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "_RunWriter":
+    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "RunWriter":
+        """Write (partition, batch) pairs, sorted."""
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with publish(self.path) as temporary, pa.ipc.new_file(str(temporary), RUN_SCHEMA, options=options) as writer:
             for partition, batch in batches:
@@ -151,24 +156,36 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     names = task.shard.sources()
     number = {name: i for i, name in enumerate(names)}
     nulls = [0] * len(names)
-    counter = _core.Counter(len(names), pattern.name if pattern.native else None, list(task.special_tokens))
-    runs: list[_RunWriter] = []
+    counter = _core.Counter(
+        len(names),
+        pattern.name if pattern.native else None,
+        list(task.special_tokens),
+        normalization=task.normalization,
+        max_word_bytes=task.max_word_bytes,
+    )
+    runs: list[RunWriter] = []
 
     def spill() -> None:
         path = Path(task.staging) / f"shard-{task.shard.index:06}-{attempt}-{len(runs)}.arrow"
-        runs.append(_RunWriter(path).write(counter.drain(task.partitions)))
+        runs.append(RunWriter(path).write(counter.drain(task.partitions)))
 
     skipped = Skipped()
-    for name, texts, _ in task.shard.batches(skipped):
-        if STOP.is_set():
-            raise Stopped("stopped")
-        source = number[name]
-        nulls[source] += texts.null_count
-        counter.count(source, texts)
-        if not pattern.native:
-            _count_custom(counter, source, texts, pattern, task.special_tokens)
-        if counter.memory_bytes > task.table_bytes:
-            spill()
+    try:
+        # The counter checks each text as it counts it.
+        for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = number[name]
+            nulls[source] += texts.null_count
+            counter.count(source, texts)
+            if not pattern.native:
+                _count_custom(counter, source, texts, pattern, task)
+            if counter.memory_bytes > task.table_bytes:
+                spill()
+    except _core.InvalidUtf8Error:
+        for _ in task.shard.batches():
+            pass  # raises the error that names file, row and byte
+        raise
     if counter.unique_words:
         spill()
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
@@ -186,15 +203,13 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     return read_json(commit)  # type: ignore[no-any-return]
 
 
-def _count_custom(
-    counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, special_tokens: Sequence[str]
-) -> None:
+def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, task: CountTask) -> None:
     # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
     # keeps the crossing into the native one down to unique words.
     words: Counter[bytes] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
-        for piece in _core.cut(text, special_tokens) if special_tokens else (text,):
-            words.update(pattern.words(piece))
+        for piece in _core.cut(text, task.special_tokens) if task.special_tokens else (text,):
+            words.update(pattern.words(_core.normalize(piece, task.normalization) if task.normalization else piece))
     counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
 
 
@@ -241,7 +256,7 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
             group, slices = slices[:FAN_IN], slices[FAN_IN:]
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
             intermediate.append(path.parent / f".merge-{task.partition:05}-{uuid.uuid4().hex}.arrow")
-            writer = _RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
+            writer = RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
             slices.append(RunSlice(str(writer.path), 0, sum(n for _, n in writer.index.values()), _same(task.sources)))
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
         rows = 0
@@ -301,6 +316,7 @@ class CountTable:
         folder: holds manifest.json and the parts.
         pattern: the stored pattern text or name; `resolve(pattern)` gives the `Pattern`.
         special_tokens: the texts that were cut out before the pattern ran.
+        normalization: the form that the text between them was brought into.
         sources: totals by source name, in the order of the names.
         parts: the Parquet files, in order of partition.
         digest: SHA-256 of the manifest: the identity of this table's content.
@@ -309,6 +325,7 @@ class CountTable:
     folder: Path
     pattern: str
     special_tokens: tuple[str, ...]
+    normalization: Normalization | None
     min_word_count: int
     sources: dict[str, SourceCounts]
     parts: tuple[Path, ...]
@@ -341,6 +358,7 @@ class CountTable:
             folder=folder,
             pattern=manifest["pattern"]["name"] or manifest["pattern"]["regex"],
             special_tokens=tuple(manifest["special_tokens"]),
+            normalization=manifest.get("normalization"),
             min_word_count=manifest["min_word_count"],
             sources={name: SourceCounts(**values) for name, values in manifest["sources"].items()},
             parts=parts,
@@ -361,11 +379,17 @@ class CountTable:
 def manifest(
     pattern: Pattern,
     special_tokens: Sequence[str],
+    normalization: Normalization | None,
+    max_word_bytes: int | None,
     min_word_count: int,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
+    selection: dict[str, Any],
 ) -> dict[str, Any]:
-    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers."""
+    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers.
+
+    `selection` is what decided which documents took part: see `sources.Plan.selection`.
+    """
     names = sorted({name for commit in commits for name in commit["sources"]})
     sources = {name: SourceCounts() for name in names}
     for commit in commits:
@@ -379,15 +403,39 @@ def manifest(
         "kind": "count-table",
         "format_version": FORMAT_VERSION,
         "pattern": {"name": pattern.name, "regex": pattern.regex, "unicode_tables": _core.UNICODE_TABLES},
+        "normalization": normalization,
         "special_tokens": list(special_tokens),
         "partitions": len(parts),
+        "max_word_bytes": max_word_bytes,
         "min_word_count": min_word_count,
+        "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
         "parts": [
             {key: part[key] for key in ("file", "rows", "sha256")}
             for part in sorted(parts, key=lambda p: str(p["file"]))
         ],
     }
+
+
+def _added_selections(tables: Sequence[CountTable], selections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    for name in sorted({name for selection in selections for name in selection}):
+        pairs = zip(tables, selections, strict=True)
+        entries = [selection.get(name, {}) for table, selection in pairs if name in table.sources]
+        entry: dict[str, Any] = {}
+        samples = [each.get("sample") for each in entries]
+        if any(sample != samples[0] for sample in samples):
+            raise UsageError(f"the tables hold different samples of the source {name!r}; count it again in one way.")
+        if samples[0]:
+            entry["sample"] = samples[0]
+        reasons = sum((Counter(each.get("rows", {})) for each in entries), Counter[str]())
+        if reasons:
+            entry["rows"] = dict(sorted(reasons.items()))
+        files = sum(each.get("files", 0) for each in entries)
+        if files:
+            entry["files"] = files
+        added[name] = entry
+    return added
 
 
 def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
@@ -400,7 +448,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
     """
     manifests = [read_json(table.folder / "manifest.json") for table in tables]
     for table, values in zip(tables[1:], manifests[1:], strict=True):
-        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts"}):
+        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts", "selection"}):
             if values.get(what) != manifests[0].get(what):
                 raise UsageError(
                     f"{tables[0].folder} and {table.folder} cannot be added: they differ in {what} "
@@ -425,12 +473,15 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
     values = manifests[0] | manifest(
         resolve(tables[0].pattern),
         tables[0].special_tokens,
+        tables[0].normalization,
+        manifests[0]["max_word_bytes"],
         tables[0].min_word_count,
         [
             {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}
             for table in tables
         ],
         parts,
+        _added_selections(tables, [values["selection"] for values in manifests]),
     )
     with publish(folder / "manifest.json") as temporary:
         temporary.write_bytes(to_json(values))

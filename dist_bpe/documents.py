@@ -22,6 +22,8 @@ BATCH_ROWS = 65_536
 NO_GROUP = "(none)"
 # Places of left-out rows that are kept as examples, a shard.
 EXAMPLES = 5
+#: Bad files that a warning names each; a report names all.
+MOST_NAMED = 20
 WHOLE = 1 << 64
 
 OnBadFile = Literal["error", "skip"]
@@ -37,6 +39,7 @@ class Reading:
         text, group_by: fields; a dot goes into a struct, and a list makes each element a document.
         on_bad_file, on_bad_row: what happens to a file that cannot be read, and to a row that is no text.
         seed, threshold: a row takes part if its hash, below 2^64, is below the threshold.
+        check_utf8: False where the one who takes the batches will check them.
     """
 
     source: str
@@ -46,6 +49,7 @@ class Reading:
     on_bad_row: OnBadRow = "error"
     seed: int = 0
     threshold: int = WHOLE
+    check_utf8: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,19 +96,20 @@ class Skipped:
         rows: rows that are no documents, by reason, and rows that were replaced.
         files: files that could not be read to their end, with the reason.
         notes: what is odd about a file but was read as it is.
-        examples: places of the first left-out rows.
+        examples: places of some of the first rows of each reason.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     files: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    examples: list[str] = field(default_factory=list)
+    examples: dict[str, list[str]] = field(default_factory=dict)
 
     def row(self, reason: str, where: str) -> None:
         """Count one row."""
         self.rows[reason] += 1
-        if len(self.examples) < EXAMPLES:
-            self.examples.append(where)
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < EXAMPLES:
+            examples.append(where)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -118,19 +123,23 @@ class Skipped:
             whole.rows.update(part["rows"])
             whole.files |= part["files"]
             whole.notes |= part["notes"]
-            whole.examples = sorted([*whole.examples, *part["examples"]])[:EXAMPLES]
+            for reason, places in part["examples"].items():
+                whole.examples[reason] = sorted([*whole.examples.get(reason, []), *places])[:EXAMPLES]
         return whole
 
     def warnings(self) -> list[str]:
         """A sentence for each kind of thing that was left out or is odd."""
-        first = f" (the first: {self.examples[0]})" if self.examples else ""
         texts = [
-            f"{count:,} rows {'have U+FFFD where they were bad' if 'replaced' in reason else 'are left out'}: {reason}"
+            f"{'rows that have U+FFFD where they were bad' if 'replaced' in reason else 'rows that are left out'}: "
+            f"{count:,} ({reason}), as in {self.examples[reason][0]}"
             for reason, count in sorted(self.rows.items())
         ]
-        if texts:
-            texts[0] += first
-        texts += [f"{path} was not read to its end: {reason}" for path, reason in sorted(self.files.items())]
+        files = [f"{path} was not read to its end: {reason}" for path, reason in sorted(self.files.items())]
+        texts += files[:MOST_NAMED]
+        if len(files) > MOST_NAMED:
+            texts.append(
+                f"… and {len(files) - MOST_NAMED:,} more files were not read to their end; report.json names all."
+            )
         return texts + [f"{path} {note}." for path, note in sorted(self.notes.items())]
 
 
@@ -340,7 +349,7 @@ def valid_texts(texts: Any, reading: Reading, skipped: Skipped, fault: Fault) ->
     Raises:
         DataError: a text is not UTF-8 and the policy is `error`.
     """
-    found = _core.first_invalid_utf8(texts)
+    found = _core.first_invalid_utf8(texts) if reading.check_utf8 else None
     if found is None:
         return texts, None
     if reading.on_bad_row == "error":

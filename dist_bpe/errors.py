@@ -3,7 +3,9 @@
 DistBpeError                 exit code 1
 ├── UsageError               exit code 2   an option, a pattern, a size or an input that cannot work: found before work
 │   └── SourceError          exit code 2   no such file or column, no text found
+│       └── AccessError      exit code 2   a place that refuses these credentials
 ├── DataError                exit code 3   a file or row that cannot be counted, found while reading
+│   └── NetworkError         exit code 3   a place that did not answer within the deadline
 ├── FormatError              exit code 4   a vocabulary or count-table file that is damaged or of another layout
 ├── ExportError              exit code 5   a library reads an exported file otherwise than we do
 ├── RunError                 exit code 6   a run folder that holds something else than the command needs
@@ -30,10 +32,18 @@ class SourceError(UsageError):
     """A source without files, without the named column, or without text."""
 
 
+class AccessError(SourceError):
+    """A place that refuses these credentials: no fault of the file, which is never skipped for it."""
+
+
 class DataError(DistBpeError):
     """A file or row that cannot be counted; the message names file, row and byte."""
 
     exit_code = 3
+
+
+class NetworkError(DataError):
+    """A place that could not be reached within the deadline: no fault of the file, which is never skipped for it."""
 
 
 class FormatError(DistBpeError):

@@ -47,7 +47,8 @@ def compression(path: str) -> str | None:
     return next((codec for end, codec in _CODECS.items() if path.lower().endswith(end)), None)
 
 
-def _decompressed(raw: Any, codec: str | None) -> Any:
+def decompressed(raw: Any, codec: str | None) -> Any:
+    """A stream of what a compressed file holds; the file itself without a codec."""
     if codec == "xz":
         return lzma.open(raw)
     # Arrow's streams read any number of gzip members, zstd frames and bz2 streams, and release the interpreter lock.
@@ -94,7 +95,7 @@ def line_blocks(piece: Piece, skipped: Skipped | None = None) -> Iterator[tuple[
     """
     file = piece.require_file()
     raw = file.open()
-    handle = _decompressed(raw, compression(file.key))
+    handle = decompressed(raw, compression(file.key))
     stop = None if compression(piece.path) else piece.last
     with raw, handle:
         offset = piece.first
@@ -191,7 +192,7 @@ def _start_of(file: File, head: bytes) -> tuple[bytes, int]:
     pieces: list[bytes] = []
     done = 0
     try:
-        stream = _decompressed(raw if codec == "xz" else pa.PythonFile(raw, mode="r"), codec)
+        stream = decompressed(raw if codec == "xz" else pa.PythonFile(raw, mode="r"), codec)
         # All that the start of the file holds, unless it is a bomb.
         while done < PROBE_LIMIT and (data := stream.read(1 << 16)):
             pieces.append(data)
@@ -259,7 +260,7 @@ class Text:
         sample = Sample(reading, piece.name)
         if not sample.all and not sample.keep(np.arange(1))[0]:
             return
-        with file.open() as raw, _decompressed(raw, compression(file.key)) as handle:
+        with file.open() as raw, decompressed(raw, compression(file.key)) as handle:
             data = handle.read()
         start = _checked_start(data, file, skipped)
         if b"\0" in data:
@@ -313,7 +314,7 @@ class _Fields:
         self._flat = "." not in reading.text and reading.group_by is None
         self._decoder = _decoder(reading.text, reading.group_by)
 
-    def texts(self, block: bytes) -> Any:
+    def texts(self, block: bytes, lines: int) -> Any:
         """The texts of a block of lines as an Arrow array, one each; None where that cannot be said at a glance."""
         if not self._flat:
             return None
@@ -322,10 +323,11 @@ class _Fields:
             # A line is one object. The parser would also take two on a line, or one on two lines. Neither can be, where
             # each line begins and ends with a brace and there are as many rows as lines: inside an object, nothing that
             # ends with a closing brace can be followed by an opening one.
-            lines = block.count(b"\n") + (not block.endswith(b"\n"))
             if len(rows) != lines or block.count(b"}\n{") != lines - 1:
                 return None
-            return pa.array([row.f0 for row in rows], pa.large_string()).cast(pa.large_binary())
+            # Decoding makes nothing longer, so what fits into the block's length fits into offsets of 32 bits.
+            texts = pa.array([row.f0 for row in rows], pa.string() if len(block) < 1 << 31 else pa.large_string())
+            return texts.cast(pa.binary() if len(block) < 1 << 31 else pa.large_binary())
         except (msgspec.MsgspecError, RecursionError, TypeError, pa.ArrowException):
             return None  # not only texts and nulls: lists, lines without the field, lines that are broken
 
@@ -468,14 +470,14 @@ class JsonLines:
         fields = _Fields(reading)
         lines = _Lines(piece, reading)
         for offset, block in line_blocks(piece, skipped):
-            number = block.count(b"\n")
+            number = block.count(b"\n") + (not block.endswith(b"\n"))
             starts = numbers = None
             if not sample.all:
                 starts = _line_starts(block)
                 numbers = np.flatnonzero(sample.keep(starts + offset))
                 ends = np.append(starts[1:], len(block))
                 block = b"".join(block[starts[i] : ends[i]] for i in numbers)
-            array = fields.texts(block) if block else None
+            array = fields.texts(block, number if numbers is None else len(numbers)) if block else None
             if array is not None:
                 yield Batch(reading.source, array, offset)
             elif block:

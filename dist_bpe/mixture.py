@@ -274,7 +274,14 @@ class Weights:
 
 
 def sizes_of(table: CountTable, unit: Unit) -> dict[str, int]:
-    """The size of each source of a table. Characters are those of the words in it, so one pass over the table."""
+    """The size of each source of a table. Characters are those of the words in it, so one pass over the table.
+
+    Raises:
+        UsageError: documents are asked for, and a source was counted elsewhere, where nothing was said of them.
+    """
+    unknown = next((name for name, source in table.sources.items() if source.words and not source.documents), None)
+    if unit == "documents" and unknown is not None:
+        raise UsageError(f"the table does not know how many documents {unknown!r} had: measure sizes in another unit.")
     if unit != "characters":
         return {name: getattr(source, unit) for name, source in table.sources.items()}
     totals = np.zeros(len(table.sources), np.uint64)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from dist_bpe import reference
 from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
 from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
+    CountConfig,
     LearnConfig,
     RunConfig,
     special_token,
@@ -36,14 +38,15 @@ from dist_bpe.engine import open_engine
 from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
 from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
-from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
+from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
 from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
 from dist_bpe.mixture import Mixture, Weights, sizes_of
-from dist_bpe.pretokenize import Pattern, resolve, warnings_for
+from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.sources import Plan, Source, plan
 from dist_bpe.storage import publish, publish_folder, to_json
 from dist_bpe.vocabulary import Vocabulary
+from dist_bpe.wordlists import WordList, gather
 
 STAGING = "staging"
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
@@ -75,6 +78,7 @@ class RunReport:
     folders: list[Path] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -88,6 +92,7 @@ class RunReport:
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
+            "left_out": self.left_out,
             "warnings": self.warnings,
         }
 
@@ -112,8 +117,8 @@ def count(
         address: the Ray cluster to join.
         overwrite: replace a table that stands there already.
         progress: "auto", "bars", "lines" or "silent".
-        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes,
-            table_bytes.
+        options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
+            partitions, shard_bytes, table_bytes.
 
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
@@ -180,12 +185,23 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
             f"the pattern {config.count.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
             f"{', '.join(cut)}. Their text costs more tokens than it needs to; {KEEPS_MARKS}",
         )
+    long = [f"{name} ({source.cut_words:,})" for name, source in table.sources.items() if source.cut_words]
+    if long:
+        _warn(
+            progress,
+            report,
+            f"words longer than max_word_bytes ({config.count.max_word_bytes:,}) were counted in pieces, in: "
+            f"{', '.join(long)}.",
+        )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
     if total <= documents and documents > 1:
         _warn(
             progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
         )
+    report.stages = progress.records
+    with publish(output / "report.json") as temporary:
+        temporary.write_bytes(to_json(report.as_json()))
     return table
 
 
@@ -209,7 +225,16 @@ def _count_into(
         # A worker may have another working folder than the driver: paths go out absolute.
         place = str(staging.resolve())
         tasks = [
-            CountTask(shard, place, config.count.pattern, texts, options.partitions, options.table_bytes)
+            CountTask(
+                shard,
+                place,
+                options.pattern,
+                texts,
+                options.partitions,
+                options.table_bytes,
+                options.normalization,
+                options.max_word_bytes,
+            )
             for shard in planned.shards
         ]
         commits = []
@@ -218,7 +243,14 @@ def _count_into(
                 commits.append(commit)
                 stage.worker_peak(commit["peak_bytes"])
                 stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
-        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
+        skipped = Skipped.total(commit["skipped"] for commit in commits)
+        selection = planned.selection(commits)
+        report.left_out = {
+            "files": [asdict(left) for left in planned.left_out],
+            "selection": selection,
+            "while_reading": skipped.as_dict(),
+        }
+        for text in skipped.warnings():
             _warn(progress, report, text)
         if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
             looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
@@ -233,7 +265,14 @@ def _count_into(
                 stage.worker_peak(part["peak_bytes"])
                 stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
     with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts)))
+        temporary.write_bytes(
+            to_json(
+                manifest(
+                    pattern, texts, options.normalization, options.max_word_bytes, options.min_word_count, commits,
+                    parts, selection,
+                )
+            )
+        )  # fmt: skip
     shutil.rmtree(output / COUNTS, ignore_errors=True)
     folder.rename(output / COUNTS)
     return CountTable.open(output)
@@ -250,6 +289,85 @@ def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Prog
         add_tables(tables, folder)
         stage.advance(len(tables[0].parts))
     report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
+def import_counts(
+    lists: str | Path | Sequence[WordList],
+    *,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: str = "auto",
+    **options: Any,
+) -> CountTable:
+    """Make a count table in the run folder `output` from words that were counted elsewhere.
+
+    Words that stand there twice are summed; those with a count of zero are left out. The table is the one that counting
+    the text itself makes, if that was cut by the same pattern, but knows nothing of documents.
+
+    Args:
+        lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
+        output: the run folder; the table lies in its folder `counts`.
+        overwrite: replace a table that stands there already.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
+            special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
+
+    Raises:
+        UsageError: an option, file or column that cannot work.
+        DataError: a word that is missing or not UTF-8, or a count that is negative or no whole number; names the row.
+        RunError: the folder holds a table already.
+    """
+    if isinstance(lists, (str, Path)):
+        lists = [WordList("corpus", (str(lists),))]
+    config = validate(CountConfig, options)
+    for option in ("shard_bytes", "max_word_bytes"):
+        if getattr(config, option) is not None:
+            raise UsageError(f"{option} has no effect on lists of words: leave it out.")
+    return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
+
+
+def run_import(
+    lists: Sequence[WordList],
+    output: Path,
+    overwrite: bool,
+    config: CountConfig,
+    progress: Progress,
+    report: RunReport,
+) -> CountTable:
+    """Gather lists of words into a table; see `import_counts`."""
+    pattern = resolve(config.pattern)
+    check_special_tokens(config.special_tokens)
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    fresh = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if fresh:
+            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
+        folder = staging / COUNTS
+        folder.mkdir()
+        with progress.stage("gather", unit="words") as stage:
+            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
+        for text in warnings + warnings_for(pattern):
+            _warn(progress, report, text)
+        if not commits:
+            raise SourceError("no words found: the lists hold none with a count above zero.")
+        with progress.stage("merge", config.partitions, "parts") as stage:
+            parts = []
+            for task in merge_tasks(commits, staging, folder, config.partitions, config.min_word_count):
+                parts.append(merge_part(task))
+                stage.advance(1)
+        texts = tuple(token.text for token in config.special_tokens)
+        with publish(folder / "manifest.json") as path:
+            path.write_bytes(
+                to_json(manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {}))
+            )
+        shutil.rmtree(output / COUNTS, ignore_errors=True)
+        folder.rename(output / COUNTS)
     report.table = CountTable.open(output)
     return report.table
 
@@ -278,6 +396,7 @@ def learn(
     num_merges: int | None = None,
     unit: Literal["byte"] = "byte",
     pattern: str = "gpt2",
+    normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -308,6 +427,7 @@ def learn(
     end_of_word: str | None = None,
     unknown_token: str | None = None,
     pattern: str = "gpt2",
+    normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -323,6 +443,7 @@ def learn(
         end_of_word: for teaching: a symbol put after each word.
         unknown_token: for teaching: what a character outside the vocabulary becomes.
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
+        normalization: what its text is to be brought into first: NFC, NFD, NFKC or NFKD; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
@@ -371,7 +492,8 @@ def learn(
         raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
     batches = batches_of_mapping(counts)
     learned = _learn(batches, ["words"], config, specials, None, steps, report)
-    return _vocabulary(learned, resolve(pattern), specials, config)
+    form = normalization_form(normalization)
+    return _vocabulary(learned, resolve(pattern), form, specials, config)
 
 
 def run_learn(
@@ -398,7 +520,7 @@ def run_learn(
         weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
         report.mixture = [] if weights.natural else weights.rows()
         learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
-    vocabulary = _vocabulary(learned, pattern, specials, config)
+    vocabulary = _vocabulary(learned, pattern, table.normalization, specials, config)
     report.vocabulary = vocabulary
     report.requested_size = config.largest
     for size in config.vocab_size:
@@ -506,7 +628,11 @@ def _rescaling(config: LearnConfig) -> Iterator[None]:
 
 
 def _vocabulary(
-    learned: Learned, pattern: Pattern, specials: Sequence[SpecialToken], config: LearnConfig
+    learned: Learned,
+    pattern: Pattern,
+    normalization: Normalization | None,
+    specials: Sequence[SpecialToken],
+    config: LearnConfig,
 ) -> Vocabulary:
     left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
     data = VocabularyData(
@@ -514,6 +640,7 @@ def _vocabulary(
         pattern,
         tuple(specials),
         special_tokens_first=config.special_tokens_first,
+        normalization=normalization,
         counts=counts,
         replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
     )
@@ -607,6 +734,8 @@ def _learn_and_export(
             )
             stage.advance(sum(file.is_file() for file in folder.iterdir()))
             report.folders.append(folder)
+    for text in not_carried(largest.data):
+        _warn(progress, report, text)
     report.stages = progress.records
     for folder in report.folders:
         with publish(folder / "report.json") as temporary:
@@ -747,5 +876,10 @@ def export_vocabulary(
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(verify, transformers))
-    return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]
+    vocabulary = Vocabulary.load(path)
+    outcome = export(vocabulary, output, formats, libraries=_libraries(verify, transformers))
+    return [
+        *(f"{library}: {text}" for library, text in outcome.items()),
+        *(f"warning: {text}" for text in not_carried(vocabulary.data, formats)),
+        f"files: {output}",
+    ]

@@ -49,7 +49,12 @@ class Parquet:
     """Parquet: shards begin at row groups, since the middle of one is reached only by decoding from its start."""
 
     @staticmethod
-    def _metadata(file: File, handle: Any) -> Any:
+    def metadata(file: File, handle: Any) -> Any:
+        """The footer.
+
+        Raises:
+            BadFile: the file is no Parquet, or damaged.
+        """
         try:
             return pq.read_metadata(handle)
         except (OSError, pa.ArrowException) as error:
@@ -60,7 +65,7 @@ class Parquet:
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:
         """Read the footer and check the columns; sizes are those before compression."""
-        metadata = cls._metadata(file, file.key if file.place.local else file.open(FOOTER_BYTES))
+        metadata = cls.metadata(file, file.key if file.place.local else file.open(FOOTER_BYTES))
         schema = metadata.schema.to_arrow_schema()
         column = locate(schema, reading.text, file.path)
         if reading.group_by:
@@ -74,7 +79,7 @@ class Parquet:
         file = piece.require_file()
         file.check_size()
         handle = file.key if file.place.local else file.open()
-        metadata = cls._metadata(file, handle)
+        metadata = cls.metadata(file, handle)
         schema = metadata.schema.to_arrow_schema()
         columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
         places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
@@ -154,7 +159,12 @@ class Arrow:
             raise file.place.translate(error, file.key) from error
 
     @staticmethod
-    def _reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
+    def reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
+        """The reader of a file (which has `get_batch`) or of a stream.
+
+        Raises:
+            BadFile: it is neither.
+        """
         start = bytes(handle.read(6))
         handle.seek(0)
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=columns)
@@ -167,12 +177,12 @@ class Arrow:
 
     @classmethod
     def _located(cls, handle: Any, path: str, reading: Reading) -> tuple[Any, Column, Column | None]:
-        schema = cls._reader(handle, path).schema
+        schema = cls.reader(handle, path).schema
         handle.seek(0)
         text = locate(schema, reading.text, path)
         group = locate(schema, reading.group_by, path, "group") if reading.group_by else None
         wanted = {column.names[0] for column in (text, group) if column}
-        return cls._reader(handle, path, [schema.get_field_index(name) for name in sorted(wanted)]), text, group
+        return cls.reader(handle, path, [schema.get_field_index(name) for name in sorted(wanted)]), text, group
 
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:

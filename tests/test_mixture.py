@@ -1,5 +1,6 @@
 """Mixtures: the rules against slow arithmetic, exact weights, and vocabularies that must be equal byte for byte."""
 
+import dataclasses
 import json
 import random
 from collections import Counter
@@ -19,7 +20,7 @@ from typer.testing import CliRunner, Result
 import dist_bpe
 from dist_bpe import _core, errors
 from dist_bpe.cli import app
-from dist_bpe.counts import RUN_SCHEMA, CountTable
+from dist_bpe.counts import RUN_SCHEMA, CountTable, SourceCounts
 from dist_bpe.merges import learn_merges
 from dist_bpe.mixture import Mixture, Temperature, UniMax, sizes_of
 
@@ -115,6 +116,10 @@ def test_sizes_in_every_unit(table: CountTable) -> None:
             characters[list(table.sources)[row["source"]]] += len(row["word"].decode()) * row["count"]
     assert sizes_of(table, "characters") == characters
     assert sizes_of(table, "documents") == {"x": 200, "y": 80, "z": 20}
+    elsewhere = dataclasses.replace(table, sources=table.sources | {"w": SourceCounts(words=3, bytes=9)})
+    assert sizes_of(elsewhere, "bytes")["w"] == 9
+    with pytest.raises(errors.UsageError, match="does not know how many documents 'w' had"):
+        sizes_of(elsewhere, "documents")
     assert sizes_of(table, "bytes")["x"] == table.sources["x"].bytes > sizes_of(table, "words")["x"]
 
 

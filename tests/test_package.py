@@ -22,9 +22,9 @@ README = (ROOT / "README.md").read_text()
 
 def test_public_names() -> None:
     assert dist_bpe.__all__ == [
-        "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError", "Mixture",
-        "RunError", "Source", "SourceError", "SpecialToken", "Temperature", "UniMax", "UsageError", "Vocabulary",
-        "count", "learn",
+        "AccessError", "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError",
+        "Mixture", "NetworkError", "RunError", "Source", "SourceError", "SpecialToken", "Temperature", "UniMax",
+        "UsageError", "Vocabulary", "count", "import_counts", "learn",
     ]  # fmt: skip
     for name in dist_bpe.__all__:
         value = getattr(dist_bpe, name)
