@@ -220,8 +220,8 @@ def learn_parity(
 
     A language whose best pair is below `min_pair_count` chooses no more; the others go on. With `window`, a language is
     passed over while it made more than alpha / languages of the last `window` choices (the paper: 100), alpha being a
-    numerator and a denominator, (2, 1) unless given; where that leaves none, the worst off chooses. The first `summed_merges` are chosen
-    by the sum over all languages, as in plain training, and are no choices of any.
+    numerator and a denominator, (2, 1) unless given; where that leaves none, the worst off chooses. The first
+    `summed_merges` are chosen by the sum over all languages, as in plain training, and are no choices of any.
 
     Returns a record batch of left, right (uint32 ids), count (uint64, in the language that chose) and source (uint32,
     null where sums chose), one row a rank. `progress`, interrupts and `plain` are as in `learn_merges`. Words with
