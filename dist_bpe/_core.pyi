@@ -17,11 +17,13 @@ __all__ = [
     "InvalidUtf8Error",
     "Merger",
     "SortedRun",
+    "Table",
     "Words",
     "byte_ids",
     "cut",
     "first_invalid_utf8",
     "learn_merges",
+    "learn_parity",
     "levels",
     "normalize",
     "partition_of",
@@ -138,6 +140,32 @@ class Words:
         """Estimate of the memory `learn_merges` will take on top, in bytes."""
 
 @final
+class Table:
+    """A count table in memory, for many trainings from it: unique words with their count in each of `sources` sources.
+
+    `batches` hold rows (word, source, count) with the rows of one word adjacent. Takes the bytes of the words, 16
+    bytes a word and 12 a row. `len` is the number of unique words. Raises `CountOverflowError` for an unknown source.
+    """
+
+    def __new__(cls, batches: Iterable[Any], sources: int) -> Table: ...
+    def __len__(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes the table holds."""
+    def words(self, weights: Sequence[int], min_word_count: int = 1, jitter: bool = False) -> Words:
+        """The words under one weight a source, as `Words` makes them from a stream.
+
+        With `jitter` each word's weighted count is multiplied by 900 + XXH3-64(word) % 201 (seed 0), which is 900 to
+        1100: 1 plus or minus a tenth, all counts being in thousandths, so that a minimum pair count wants a factor of
+        1000 too. Raises `CountOverflowError`.
+        """
+    def replay(self, left: Any, right: Any) -> tuple[list[Any], list[Any]]:
+        """What `replay` gives for all rows of the table; each word is encoded once, whatever its number of sources.
+
+        The sum of a source's second array is its number of tokens. Raises `CountOverflowError`.
+        """
+
+@final
 class Encoder:
     """Exact encoding by rank: the lowest-ranked pair of a word is merged first, leftmost first, until none is left.
 
@@ -181,6 +209,43 @@ def learn_merges(
     The pair with the highest weighted count is next, among equals the one with the smallest (left id, right id). Stops
     early when no pair reaches `min_pair_count`. `progress` gets the number of merges done a few times a second; what it
     raises, and Ctrl-C, ends the call at once. `plain` runs the slow twin.
+    """
+
+def learn_parity(
+    table: Table,
+    merges: int,
+    *,
+    dev: Table | None = None,
+    ratios: Sequence[int] | None = None,
+    window: int = 0,
+    alpha: tuple[int, int] | None = None,
+    summed_merges: int = 0,
+    min_pair_count: int = 2,
+    min_word_count: int = 1,
+    max_token_bytes: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    plain: bool = False,
+) -> Any:
+    """Parity-aware merges (arXiv 2508.04796); the sources of the table are the languages.
+
+    Before each merge the language that is worst off chooses: its most frequent pair, by its own unweighted counts, is
+    merged in all languages, of equals the one with the smallest (left id, right id). Among equal languages the one of
+    the smallest number chooses. All comparisons are of integers and exact. Worst off is
+
+    - with `dev`, a table of the same sources (parallel text), the language whose dev text takes most tokens by now;
+    - with `ratios`, a positive number for each language, the one with the least (bytes of training text / its tokens by
+      now) / ratio; ratios in proportion to the bytes of parallel text treat scripts alike.
+
+    A language whose best pair is below `min_pair_count` chooses no more; the others go on. With `window`, a language is
+    passed over while it made more than alpha / languages of the last `window` choices (the paper: 100), alpha being a
+    numerator and a denominator, (2, 1) unless given; where that leaves none, the worst off chooses. The first
+    `summed_merges` are chosen by the sum over all languages, as in plain training, and are no choices of any.
+
+    Returns a record batch of left, right (uint32 ids), count (uint64, in the language that chose) and source (uint32,
+    null where sums chose), one row a rank. `progress`, interrupts and `plain` are as in `learn_merges`. Words with
+    fewer than `min_word_count` occurrences over all sources take no part in training; the dev text is kept whole.
+
+    Raises `UsageError` unless exactly one of `dev` and `ratios` is given and fits, and `CountOverflowError`.
     """
 
 def replay(left: Any, right: Any, batches: Iterable[Any], sources: int) -> tuple[list[Any], list[Any]]:

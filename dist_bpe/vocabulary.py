@@ -1,6 +1,7 @@
 """The vocabulary in use: text to ids and back, exactly; loaded from files and saved to them through `formats`."""
 
 import codecs
+import dataclasses
 import functools
 import itertools
 import re
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
-from dist_bpe.formats import MANIFEST, SpecialToken, VocabularyData, load, manifest, publish_files, write
+from dist_bpe.formats import BYTES, MANIFEST, SpecialToken, VocabularyData, load, manifest, publish_files, write
 from dist_bpe.pretokenize import Normalization, Pattern, find, surrogate_error
 
 Specials = Literal["all"] | Collection[str]
@@ -64,6 +65,31 @@ class Vocabulary:
         """
         files, left_out = write(self.data, formats)
         publish_files(Path(path), files | {MANIFEST: manifest(self.data, files, left_out)})
+
+    def cut(self, vocab_size: int) -> "Vocabulary":
+        """The vocabulary that training to `vocab_size` tokens would have given: the first merges, without padding.
+
+        Merges are nested, so one training to the largest size holds all smaller ones.
+
+        Raises:
+            UsageError: more tokens than there are, or fewer than bytes and special tokens.
+        """
+        merges = vocab_size - BYTES - len(self.special_tokens)
+        if not 0 <= merges <= len(self.data.merges):
+            least = BYTES + len(self.special_tokens)
+            raise UsageError(
+                f"a vocabulary of {vocab_size:,} tokens cannot be cut out of this one: it has from {least:,} to "
+                f"{least + len(self.data.merges):,}."
+            )
+        return Vocabulary(
+            dataclasses.replace(
+                self.data,
+                merges=self.data.merges[:merges],
+                padding=0,
+                counts=self.data.counts and self.data.counts[:merges],
+                replaced=self.data.replaced and {k: v[:merges] for k, v in self.data.replaced.items()},
+            )
+        )
 
     @property
     def pattern(self) -> Pattern:

@@ -17,6 +17,11 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="replay one simulated world of test_ledger.py")
+
+
 # Code points on which scanners differ: quotes and contraction letters, every kind of white space, digits and numbers of
 # other scripts, combining marks, letters of two, three and four bytes, symbols, U+017F that is an s to (?i:s).
 TRICKY = [

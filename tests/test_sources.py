@@ -347,7 +347,7 @@ def test_a_block_of_json_lines_reads_like_its_lines_alone(rows: list[str], polic
                 expected += found.texts
             except lines._BadLine:
                 fine = False
-    fast = fields.texts(block) if block else None
+    fast = fields.texts(block, lines._line_ends(block)) if block else None
     if fast is not None:
         assert fine
         assert fast.cast(pa.large_binary()).to_pylist() == expected
@@ -398,7 +398,7 @@ def test_a_bad_line_is_named_or_left_out(tmp_path: Path, kind: str, end: str) ->
     skipped = Skipped()
     assert texts_of(Source("a", str(path), on_bad_row="skip"), skipped) == ["a", "a"]
     assert skipped.rows == {reason: 1}
-    assert "line 3" in skipped.examples[0]
+    assert "line 3" in skipped.examples[reason][0]
     replaced = texts_of(Source("a", str(path), on_bad_row="replace"), Skipped())
     assert replaced == (["a", "�", "a"] if kind in ("latin-1", "surrogate") else ["a", "a"])
 
@@ -426,7 +426,7 @@ def test_bad_utf8_in_a_column(tmp_path: Path) -> None:
     skipped = Skipped()
     assert texts_of(Source("a", str(path), on_bad_row="skip"), skipped) == ["a", None, "d"] * 3
     assert skipped.rows == {"not UTF-8": 3}
-    assert ["row 2 " in skipped.examples[0], "row 6 " in skipped.examples[1]] == [True, True]
+    assert ["row 2 " in skipped.examples["not UTF-8"][0], "row 6 " in skipped.examples["not UTF-8"][1]] == [True, True]
     assert texts_of(Source("a", str(path), on_bad_row="replace"), skipped) == ["a", None, "b�c", "d"] * 3
     assert read(Source("a", str(path), group_by="g", on_bad_row="skip"), Skipped()).count(("x", b"a")) == 3
     nested = pa.table({"m": [[{"c": b"ok"}], [{"c": b"ok"}, {"c": b"\xff"}]]})

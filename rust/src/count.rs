@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::normalize::{Form, Normalizer};
 use crate::scan::{Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
+use sorted::Entries;
 pub use sorted::SortedRun;
 use table::{Seeds, Table};
 
@@ -274,17 +275,17 @@ impl Counter {
     /// Moves all counts out, sorted by (partition, word, source). The counter holds no table memory afterwards and
     /// counts on from zero; the run frees what it holds when it is dropped.
     ///
-    /// While it lasts, this takes 32 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
-    /// than the tables have; what stays is these 32 bytes and the words of more than 15 bytes. Reading a run takes one
+    /// While it lasts, this takes 36 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
+    /// than the tables have; what stays is these bytes and the words of more than 15 bytes. Reading a run takes one
     /// batch at a time.
     ///
     /// # Panics
     /// If `partitions` is 0.
     pub fn drain(&mut self, partitions: u32) -> SortedRun {
         assert!(partitions > 0, "at least one partition");
-        let mut entries = Vec::with_capacity(self.unique_words());
+        let mut entries = Entries::new(partitions, self.unique_words());
         let tables = self.tables.iter_mut().enumerate();
-        let arenas = tables.map(|(source, table)| table.take(source as u32, partitions, &mut entries)).collect();
+        let arenas = tables.map(|(source, table)| table.take(source as u32, &mut entries)).collect();
         SortedRun::new(entries, arenas)
     }
 }

@@ -11,6 +11,7 @@ pub mod encode;
 pub mod learn;
 pub mod naive;
 pub mod normalize;
+pub mod parity;
 #[cfg(feature = "python")]
 mod python;
 pub mod runs;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use dist_bpe_core::count::Rows;
-use dist_bpe_core::learn::{LearnError, Merge, Options, Words, learn};
+use dist_bpe_core::learn::{LearnError, Merge, Options, Table, Words, jitter, learn};
 use dist_bpe_core::naive;
 
 type Learn = fn(&Words, &Options, &mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<Vec<Merge>, LearnError>;
@@ -146,26 +146,26 @@ fn ties_go_to_the_smallest_ids() {
 
 #[test]
 fn rows_are_weighed_and_summed() {
-    let mut builder = Words::builder(vec![3, 0, 1], 4);
+    let mut builder = Words::builder(vec![3, 0, 1], 4, false);
     for (word, source, count) in [("ab", 0, 2), ("ab", 1, 1), ("ab", 2, 1), ("cd", 1, 100), ("ef", 0, 3), ("gh", 2, 4)]
     {
         builder.push(word.as_bytes(), source, count).unwrap();
     }
-    let table = builder.finish();
+    let table = builder.finish().unwrap();
     // "cd" weighs nothing; "ef" occurs three times only, whatever it weighs.
     assert_eq!(table.iter().collect::<Vec<_>>(), [(b"ab".as_slice(), 7), (b"gh", 4)]);
-    let mut builder = Words::builder(vec![1], 2);
+    let mut builder = Words::builder(vec![1], 2, false);
     for words in [["ab", "cd"], ["cd", "ef"]] {
         let mut rows = Rows::new();
         words.iter().for_each(|word| rows.push(word.as_bytes(), 0, 1));
         builder.push_rows(&rows).unwrap();
     }
-    assert_eq!(builder.finish().iter().collect::<Vec<_>>(), [(b"cd".as_slice(), 2)]);
+    assert_eq!(builder.finish().unwrap().iter().collect::<Vec<_>>(), [(b"cd".as_slice(), 2)]);
 }
 
 #[test]
 fn weights_are_checked() {
-    let mut builder = Words::builder(vec![1 << 62, 1], 0);
+    let mut builder = Words::builder(vec![1 << 62, 1], 0, false);
     builder.push(b"ab", 0, 3).unwrap();
     let error = builder.push(b"ab", 0, 1).unwrap_err();
     assert_eq!(error, LearnError::WordOverflow { word: "\"ab\"".to_owned() });
@@ -213,4 +213,32 @@ fn interrupts_are_seen_soon_and_everywhere() {
     for limit in (0..all).step_by(7) {
         assert!(matches!(calls(limit).0, Err(LearnError::Interrupted { .. })), "limit {limit} of {all}");
     }
+}
+
+#[test]
+fn a_kept_table_gives_what_a_stream_gives() {
+    let rows = [("ab", 0, 2), ("ab", 1, 1), ("cd", 1, 100), ("", 0, 7), ("ef", 2, 3), ("gh", 2, 4)];
+    let mut table = Table::new(3);
+    // In two batches that share a word.
+    for part in [&rows[..1], &rows[1..]] {
+        let mut batch = Rows::new();
+        part.iter().for_each(|&(word, source, count)| batch.push(word.as_bytes(), source, count));
+        table.push_rows(&batch).unwrap();
+    }
+    assert_eq!(table.rows().collect::<Vec<_>>(), rows.map(|(word, source, count)| (word.as_bytes(), source, count)));
+    assert_eq!(table.len(), 5);
+    for (weights, least) in [(vec![1, 1, 1], 1), (vec![3, 0, 2], 4), (vec![0, 0, 0], 0)] {
+        let mut builder = Words::builder(weights.clone(), least, false);
+        rows.iter().for_each(|&(word, source, count)| builder.push(word.as_bytes(), source, count).unwrap());
+        let (streamed, kept) = (builder.finish().unwrap(), table.words(weights.clone(), least, false).unwrap());
+        assert_eq!(kept.iter().collect::<Vec<_>>(), streamed.iter().collect::<Vec<_>>());
+        let jittered: Vec<_> = streamed.iter().map(|(word, count)| (word, count * jitter(word))).collect();
+        assert_eq!(table.words(weights, least, true).unwrap().iter().collect::<Vec<_>>(), jittered);
+    }
+    // Stored numbers, because shares of a mixture rest on them.
+    assert_eq!([b"ab".as_slice(), b"cd", b"ef", b""].map(jitter), [1095, 1056, 951, 991]);
+    let wrong = Rows { offsets: vec![0, 1], bytes: b"a".to_vec(), sources: vec![3], counts: vec![1] };
+    assert_eq!(table.push_rows(&wrong).unwrap_err(), LearnError::UnknownSource { number: 3, sources: 3 });
+    let error = table.words(vec![u64::MAX / 200, 1, 1], 1, true).unwrap_err();
+    assert_eq!(error, LearnError::WordOverflow { word: "(the empty word)".to_owned() });
 }

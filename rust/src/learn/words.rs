@@ -1,5 +1,7 @@
 //! The learner's input: each word once, with one weighted count.
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::LearnError;
 use crate::count::Rows;
 
@@ -15,8 +17,9 @@ pub struct Words {
 impl Words {
     /// Starts a table from the rows of a count table: `weights[source]` multiplies the counts of that source, and a word
     /// whose unweighted counts sum to less than `min_word_count` is left out. A word of weight 0 is left out as well.
-    pub fn builder(weights: Vec<u64>, min_word_count: u64) -> WordsBuilder {
-        WordsBuilder { weights, min_word_count, words: Words::default(), open: None }
+    /// With `jitter` the sum is multiplied by [`jitter`] of the word.
+    pub fn builder(weights: Vec<u64>, min_word_count: u64, jitter: bool) -> WordsBuilder {
+        WordsBuilder { weights, min_word_count, jitter, words: Words::default(), open: None }
     }
 
     /// Number of unique words.
@@ -49,16 +52,6 @@ impl Words {
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + 8 * (self.ends.capacity() + self.counts.capacity())
     }
-
-    /// Refuses words of 2^32 bytes and more: token lengths are 32-bit numbers.
-    pub(super) fn check_lengths(&self) -> Result<(), LearnError> {
-        match (0..self.len()).find(|&index| u32::try_from(self.word(index).len()).is_err()) {
-            Some(index) => {
-                Err(LearnError::WordTooLong { word: quote(self.word(index)), bytes: self.word(index).len() })
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// Each word with its count, in the order given; words are unique and counts positive.
@@ -78,6 +71,7 @@ impl<W: AsRef<[u8]>> FromIterator<(W, u64)> for Words {
 pub struct WordsBuilder {
     weights: Vec<u64>,
     min_word_count: u64,
+    jitter: bool,
     words: Words,
     /// The word whose rows are still coming. Its bytes stand at the end of `words.bytes`, without an entry in `ends`.
     open: Option<Open>,
@@ -90,6 +84,13 @@ struct Open {
 }
 
 impl WordsBuilder {
+    /// Makes room for as many words, and bytes of words, as will be pushed.
+    pub(super) fn reserve(&mut self, bytes: usize, words: usize) {
+        self.words.bytes.reserve(bytes);
+        self.words.ends.reserve(words);
+        self.words.counts.reserve(words);
+    }
+
     /// Adds one row. Rows of one word must follow one another, in whatever calls.
     pub fn push(&mut self, word: &[u8], source: u32, count: u64) -> Result<(), LearnError> {
         let sources = self.weights.len();
@@ -97,7 +98,7 @@ impl WordsBuilder {
         match &self.open {
             Some(open) if self.words.bytes[open.start..] == *word => {}
             _ => {
-                self.close();
+                self.close()?;
                 self.open = Some(Open { start: self.words.bytes.len(), raw: 0, weighted: 0 });
                 self.words.bytes.extend_from_slice(word);
             }
@@ -116,27 +117,42 @@ impl WordsBuilder {
     }
 
     /// Closes the last word and returns the table.
-    pub fn finish(mut self) -> Words {
-        self.close();
+    pub fn finish(mut self) -> Result<Words, LearnError> {
+        self.close()?;
         self.words.bytes.shrink_to_fit();
         self.words.ends.shrink_to_fit();
         self.words.counts.shrink_to_fit();
-        self.words
+        Ok(self.words)
     }
 
-    fn close(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        if open.raw >= self.min_word_count && open.weighted > 0 {
-            self.words.ends.push(self.words.bytes.len() as u64);
-            self.words.counts.push(open.weighted);
-        } else {
+    fn close(&mut self) -> Result<(), LearnError> {
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        if open.raw < self.min_word_count || open.weighted == 0 {
             self.words.bytes.truncate(open.start);
+            return Ok(());
         }
+        if self.jitter {
+            let word = &self.words.bytes[open.start..];
+            let product = open.weighted.checked_mul(jitter(word));
+            open.weighted = product.ok_or_else(|| LearnError::WordOverflow { word: quote(word) })?;
+        }
+        self.words.ends.push(self.words.bytes.len() as u64);
+        self.words.counts.push(open.weighted);
+        Ok(())
     }
 }
 
+/// What a word's weighted count is multiplied by where jitter is asked for: 900 + XXH3-64 (seed 0) of the word mod 201,
+/// which is from 900 to 1100, so that the counts are in thousandths then and no rounding is needed.
+///
+/// The smaller a source, the more of its words have the same count, and they become tokens or not all together; a search
+/// for weights then meets steps. A tenth up or down, the same in every run, takes them apart.
+pub fn jitter(word: &[u8]) -> u64 {
+    900 + xxh3_64(word) % 201
+}
+
 /// A word as it can stand in a message: printable, and short whatever its length.
-pub(super) fn quote(word: &[u8]) -> String {
+pub(crate) fn quote(word: &[u8]) -> String {
     const SHOWN: usize = 40;
     match word {
         [] => "(the empty word)".to_owned(),
