@@ -117,7 +117,8 @@ def test_adversarial_documents_across_blocks(pattern: str) -> None:
             check(pattern, level, text)
 
 
-@pytest.mark.parametrize("pattern", SHAPES)
+# llama3 and qwen2 class characters as cl100k does, by the same code.
+@pytest.mark.parametrize("pattern", [name for name in SHAPES if name not in ("llama3", "qwen2")])
 def test_every_code_point(pattern: str) -> None:
     points = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
     # Documents of 256 code points each, every one once alone between line ends and once between letters.
