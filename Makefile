@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test test-faults test-rust lint format bench bench-quick bench-micro clean
+.PHONY: run test test-faults test-large test-rust lint format bench bench-quick bench-micro clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -38,6 +38,10 @@ test: $(VENV)/.dev
 # Ten thousand simulated worlds, a crash at every step that touches the disk, nodes killed and frozen: minutes.
 test-faults: $(VENV)/.dev
 	$(BIN)/python -m pytest -m faults
+
+# A row group of two gigabytes under one of memory, thousands of tiny files: minutes.
+test-large: $(VENV)/.dev
+	$(BIN)/python -m pytest -m large
 
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
