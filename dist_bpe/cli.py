@@ -1,10 +1,13 @@
 """The command line: one command a pipeline function; heavy modules are imported inside, so that --help is instant."""
 
+import contextlib
 import functools
 import math
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -34,6 +37,34 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+@contextlib.contextmanager
+def _signals(received: list[int]) -> Iterator[None]:
+    """Answer Ctrl-C or SIGTERM by KeyboardInterrupt, which also ends a call into the native core; twice: end at once.
+
+    The number goes into a list, since Ray makes a plain KeyboardInterrupt of whatever a handler raises.
+    """
+
+    def first(number: int, _: Any) -> None:
+        received.append(number)
+        for n in before:
+            signal.signal(n, lambda number, _: os._exit(128 + number))
+        print("stopping; once more to stop at once …", file=sys.stderr, flush=True)
+        raise KeyboardInterrupt
+
+    # A signal that was ignored from the start, as in the background of a shell, stays so.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {n: signal.getsignal(n) for n in numbers}
+    try:
+        for n in numbers:
+            signal.signal(n, first)
+        yield
+    finally:
+        for n, handler in before.items():
+            signal.signal(n, handler)
+
+
 def _command(function: Command) -> Command:
     """Make a command; errors of ours become one sentence and their exit code.
 
@@ -42,14 +73,16 @@ def _command(function: Command) -> Command:
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> None:
+        received: list[int] = []
         try:
-            function(*arguments, **options)
+            with _signals(received):
+                function(*arguments, **options)
         except DistBpeError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            print("interrupted: nothing half-written was left; the same command begins again.", file=sys.stderr)
-            sys.exit(130)
+            print("interrupted: nothing half-written was left; the same command goes on from here.", file=sys.stderr)
+            sys.exit(128 + (received or [signal.SIGINT])[0])
         except BrokenPipeError:
             # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,11 +127,16 @@ First = Annotated[bool, typer.Option("--special-tokens-first", help="Special tok
 Pad = Annotated[int | None, typer.Option(help="Add reserved tokens up to a multiple of this.")]
 Name = Annotated[str | None, typer.Option(help="The vocabulary's name in the run folder.  [default: its size]")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there already.")]
+Restart = Annotated[bool, typer.Option("--restart", help="Begin anew, whatever is there, finished or not.")]
 Transformers = Annotated[bool, typer.Option("--verify-transformers", help="Reload the files in transformers, too.")]
 Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Read each exported file again in its library.")]
 Partitions = Annotated[int | None, typer.Option(help="Parts of the count table.  [default: 16]")]
 ShardBytes = Annotated[int | None, typer.Option(help="Text bytes one task counts.  [default: by the whole's size]")]
 TableBytes = Annotated[int | None, typer.Option(help="Memory of one task's word table.  [default: 512 MiB]")]
+WorkerMemory = Annotated[
+    str | None, typer.Option(help="Of one worker, as in 2GB.  [default: its share of what is free]")
+]
+DriverMemory = Annotated[str | None, typer.Option(help="Of learning, as in 16GB.  [default: what is free]")]
 Threads = Annotated[int, typer.Option(help="Threads of the learner.")]
 Format = Annotated[
     str | None, typer.Option(help="parquet, arrow, jsonl, text or lines.  [default: as the extension tells]")
@@ -153,8 +191,8 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _config(
     inputs: list[str] | None, output: Path | None, source: dict[str, Any], special: list[str] | None,
-    no_special: bool, engine: str, workers: int | None, address: str | None, overwrite: bool, count: dict[str, Any],
-    **more: Any,
+    no_special: bool, engine: str, workers: int | None, address: str | None, memory_per_worker: str | None,
+    overwrite: bool, count: dict[str, Any], **more: Any,
 ) -> "RunConfig":  # fmt: skip
     from dist_bpe.config import RunConfig, validate
 
@@ -171,7 +209,7 @@ def _config(
         "output": str(output),
         "overwrite": overwrite,
         "count": count,
-        "engine": _given(engine=engine, workers=workers, address=address),
+        "engine": _given(engine=engine, workers=workers, address=address, memory_per_worker=memory_per_worker),
         **more,
     }
     config: RunConfig = validate(RunConfig, values)
@@ -221,35 +259,40 @@ def train(
     partitions: Partitions = None,
     shard_bytes: ShardBytes = None,
     table_bytes: TableBytes = None,
+    memory_per_worker: WorkerMemory = None,
+    driver_memory: DriverMemory = None,
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
+    restart: Restart = False,
     verify: Verify = True,
     verify_transformers: Transformers = False,
 ) -> None:
     """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
     from dist_bpe import pipeline
 
-    config = _from_file(context, inputs, "output", "overwrite")
+    config = _from_file(context, inputs, "output", "overwrite", "restart")
     if config:
-        config = config.model_copy(update=_given(output=str(output) if output else None, overwrite=overwrite or None))
+        config = config.model_copy(
+            update=_given(output=str(output) if output else None, overwrite=overwrite or None, restart=restart or None)
+        )
     else:
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
         learn = _given(
             vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
             max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-            special_tokens_first=special_tokens_first, threads=threads,
+            special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
         )  # fmt: skip
         config = _config(
             inputs, output,
             _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
-            special_token, no_special_tokens, engine, workers, address, overwrite,
+            special_token, no_special_tokens, engine, workers, address, memory_per_worker, overwrite,
             _given(
                 pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, partitions=partitions,
                 shard_bytes=shard_bytes, table_bytes=table_bytes,
             ),
-            learn=learn, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
+            learn=learn, restart=restart, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
 
@@ -278,7 +321,9 @@ def count(
     partitions: Partitions = None,
     shard_bytes: ShardBytes = None,
     table_bytes: TableBytes = None,
+    memory_per_worker: WorkerMemory = None,
     overwrite: Overwrite = False,
+    restart: Restart = False,
 ) -> None:
     """Count words into a table that any number of vocabularies can be learned from."""
     from dist_bpe.pipeline import RunReport, run_count
@@ -287,11 +332,12 @@ def count(
     config = _config(
         inputs, output,
         _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
-        special_token, no_special_tokens, engine, workers, address, overwrite,
+        special_token, no_special_tokens, engine, workers, address, memory_per_worker, overwrite,
         _given(
             pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, min_word_count=min_word_count,
             partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes,
         ),
+        restart=restart,
     )  # fmt: skip
     progress = Progress()
     report = RunReport(config.output)
@@ -344,6 +390,7 @@ def learn(
     max_token_bytes: MaxToken = None,
     special_tokens_first: First = False,
     pad_to_multiple: Pad = None,
+    driver_memory: DriverMemory = None,
     threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
@@ -374,7 +421,7 @@ def learn(
     values = _given(
         vocab_size=vocab_size, mixture=given, parity=parity, min_pair_count=min_pair_count,
         min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-        special_tokens_first=special_tokens_first, threads=threads,
+        special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     if (parity is None) != (dev is None):
@@ -843,7 +890,7 @@ def plan(
     if not config:
         source = _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed)
         options = _given(shard_bytes=shard_bytes, table_bytes=table_bytes)
-        config = _config(inputs, Path(), source, None, False, "local", None, None, True, options)
+        config = _config(inputs, Path(), source, None, False, "local", None, None, None, True, options)
     planned = make_plan([source.source() for source in config.sources], config.count.shard_bytes)
     if as_json:
         print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    ByteSize,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -135,6 +136,7 @@ class LearnConfig(_Model):
         special_tokens_first: special tokens get the ids from 0 on instead of the last ones.
         pad_to_multiple: reserved tokens are added until the size is a multiple of this.
         threads: threads of the learner; the result does not depend on it.
+        driver_memory: bytes that learning may take, by default what is free: a table that needs more is refused.
     """
 
     vocab_size: VocabSizes
@@ -146,6 +148,7 @@ class LearnConfig(_Model):
     special_tokens_first: bool = False
     pad_to_multiple: int | None = Field(default=None, ge=1)
     threads: int = Field(default=1, ge=1)
+    driver_memory: ByteSize | None = Field(default=None, ge=1)
 
     def merges(self, special_tokens: Sequence[SpecialToken]) -> int:
         """How many merges fill the largest vocabulary.
@@ -168,11 +171,23 @@ class LearnConfig(_Model):
 
 
 class EngineConfig(_Model):
-    """Where work runs: `ray` (embedded, or the cluster at `address` or RAY_ADDRESS) or `local` threads."""
+    """Where work runs.
+
+    Attributes:
+        engine: `ray` (embedded, or the cluster at `address` or RAY_ADDRESS) or `local` threads.
+        workers: tasks at once.
+        address: the Ray cluster to join.
+        stall_seconds: a task of Ray that takes longer, and four times as long as any that finished, is also tried on
+            another node.
+        memory_per_worker: bytes that a worker may take; by default its share of what is free. On Ray each task asks for
+            as much if it is given.
+    """
 
     engine: Literal["ray", "local"] = "ray"
     workers: int | None = Field(default=None, ge=1)
     address: str | None = None
+    stall_seconds: float = Field(default=600, gt=0)
+    memory_per_worker: ByteSize | None = Field(default=None, ge=1 << 20)
 
 
 class RunConfig(_Model):
@@ -182,6 +197,7 @@ class RunConfig(_Model):
         output: the run folder.
         name: the vocabulary's name below `vocabularies/`; its size by default.
         overwrite: replace a count table that stands in the folder already.
+        restart: begin anew, whatever is in the folder, finished or not.
         verify: read every exported file again in its own library.
         verify_transformers: also reload the files in `transformers`, whose import takes seconds.
     """
@@ -190,6 +206,7 @@ class RunConfig(_Model):
     output: str
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     overwrite: bool = False
+    restart: bool = False
     verify: bool = True
     verify_transformers: bool = False
     count: CountConfig = CountConfig()

@@ -1,18 +1,19 @@
 """The count table: word x source -> 64-bit count, counted shard by shard, merged from sorted runs, kept as Parquet.
 
-A shard is counted into bounded native tables. Full tables leave as *runs*: Arrow IPC files sorted by (partition,
-word, source), staged in the run folder. A commit file names a shard's runs; the first attempt to create it wins, later
-ones are litter. One merge a partition then makes one Parquet part, sorted by (word, source), in memory that depends on
-the number of runs and not on the number of words.
+A shard is counted into bounded native tables. Full tables leave as *runs*: files of Arrow batches sorted by (partition,
+word, source), staged in the run folder. A commit file names a shard's runs and the checksum of each batch; the first
+attempt to create it wins, later ones are litter. One merge a partition then makes one Parquet part, sorted by (word,
+source), in memory that depends on the number of runs and not on the number of words; it has a commit, too.
 """
 
-import json
+import dataclasses
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +26,19 @@ from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageErro
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
-from dist_bpe.storage import create_if_absent, publish, read_json, sha256, to_json
+from dist_bpe.storage import (
+    NewFile,
+    create_if_absent,
+    digest,
+    flush,
+    publish,
+    read_json,
+    sealed,
+    sha256,
+    step,
+    to_json,
+    unsealed,
+)
 
 FORMAT_VERSION = 1
 DEFAULT_PARTITIONS = 16
@@ -43,9 +56,13 @@ class Stopped(RunError):
     """Raised inside a worker thread that was told to give up."""
 
 
+class DamagedRunError(RunError):
+    """A staged run that is not what was written; its commit is gone, so that its shard is counted again."""
+
+
 @dataclass(frozen=True)
 class CountTask:
-    """Count one shard. Everything a worker needs, and nothing that does not pickle."""
+    """Count one shard, or a piece of it. Everything a worker needs, and nothing that does not pickle."""
 
     shard: Shard
     staging: str
@@ -55,9 +72,29 @@ class CountTask:
     table_bytes: int
     normalization: Normalization | None = None
     max_word_bytes: int | None = None
+    piece: int | None = None
 
     def __str__(self) -> str:
         return str(self.shard)
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """See `ledger.Unit`."""
+        return (self.shard.index,) if self.piece is None else (self.shard.index, self.piece)
+
+    def split(self) -> "list[CountTask]":
+        """See `ledger.Unit`."""
+        shards = self.shard.split()
+        return [dataclasses.replace(self, shard=shard, piece=i) for i, shard in enumerate(shards)]
+
+    @property
+    def name(self) -> str:
+        """What its staged files begin with."""
+        return f"shard-{self.shard.index:06}" + ("" if self.piece is None else f".{self.piece:02}")
+
+
+# Where a batch lies in a run file: offset, bytes, checksum.
+Frame = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -65,23 +102,33 @@ class RunSlice:
     """The batches of one partition inside one run file, and its source numbers as numbers of the whole table."""
 
     path: str
-    first: int
-    batches: int
+    commit: str
+    frames: tuple[Frame, ...]
     sources: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merge one partition's slices into the Parquet part `path`."""
+    """Merge one partition's slices into a Parquet part in `staging`."""
 
     partition: int
     slices: tuple[RunSlice, ...]
     sources: tuple[str, ...]
     min_word_count: int
-    path: str
+    staging: str
+    fan_in: int = FAN_IN
 
     def __str__(self) -> str:
         return f"partition {self.partition} ({len(self.slices)} runs)"
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """See `ledger.Unit`."""
+        return (self.partition,)
+
+    def split(self) -> "list[MergeTask]":
+        """A merge takes memory by the number of runs, not by their size: smaller ones would not help."""
+        return []
 
 
 @dataclass
@@ -119,28 +166,27 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-class RunWriter:
-    """Writes a drained table as one run file, and notes where each partition's batches begin."""
+def write_run(path: Path, batches: Iterable[tuple[int, pa.RecordBatch]]) -> dict[str, list[list[Any]]]:
+    """Write batches as a run file; returns where those of each partition lie.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.index: dict[int, list[int]] = {}
-        self._batches = 0
-
-    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "RunWriter":
-        """Write (partition, batch) pairs, sorted."""
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with publish(self.path) as temporary, pa.ipc.new_file(str(temporary), RUN_SCHEMA, options=options) as writer:
-            for partition, batch in batches:
+    Each batch is an Arrow stream of its own (400 bytes more), so that a merge reads and checks just the ones it needs.
+    """
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    index: dict[str, list[list[Any]]] = {}
+    with NewFile(path) as file:
+        for partition, batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, RUN_SCHEMA, options=options) as writer:
                 writer.write_batch(batch)
-                first_and_number = self.index.setdefault(partition, [self._batches, 0])
-                first_and_number[1] += 1
-                self._batches += 1
-        return self
+            data = sink.getvalue()
+            index.setdefault(str(partition), []).append([file.tell(), len(data), digest(data)])
+            file.write(data)
+    flush(path)
+    return index
 
 
 def count_shard(task: CountTask) -> dict[str, Any]:
-    """Count one shard into committed runs and return the commit: {shard, sources, totals, skipped, runs}.
+    """Count one shard into committed runs and return the commit: {key, sources, totals, skipped, runs, …}.
 
     Any number of attempts of one shard may run, one after the other or at once: the commit that was created first
     holds, and every attempt returns that one.
@@ -148,9 +194,10 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     Raises:
         DataError: a text is not UTF-8, or the file cannot be read; names file, row and byte.
     """
-    commit = Path(task.staging) / f"shard-{task.shard.index:06}.json"
-    if commit.exists():
-        return read_json(commit)  # type: ignore[no-any-return]
+    staging = Path(task.staging)
+    commit = staging / f"{task.name}.json"
+    if held := unsealed(commit):
+        return held
     attempt = uuid.uuid4().hex[:12]
     pattern = resolve(task.pattern)
     names = task.shard.sources()
@@ -163,14 +210,20 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         normalization=task.normalization,
         max_word_bytes=task.max_word_bytes,
     )
-    runs: list[RunWriter] = []
+    runs: list[dict[str, Any]] = []
 
     def spill() -> None:
-        path = Path(task.staging) / f"shard-{task.shard.index:06}-{attempt}-{len(runs)}.arrow"
-        runs.append(RunWriter(path).write(counter.drain(task.partitions)))
+        path = staging / f"{task.name}-{attempt}-{len(runs)}.run"
+        runs.append({"file": path.name, "partitions": {}})
+        runs[-1]["partitions"] = write_run(path, counter.drain(task.partitions))
+
+    def sweep() -> None:
+        for run in runs:
+            (staging / run["file"]).unlink(missing_ok=True)
 
     skipped = Skipped()
-    try:
+
+    def count() -> None:
         # The counter checks each text as it counts it.
         for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
             if STOP.is_set():
@@ -182,25 +235,77 @@ def count_shard(task: CountTask) -> dict[str, Any]:
                 _count_custom(counter, source, texts, pattern, task)
             if counter.memory_bytes > task.table_bytes:
                 spill()
+        if counter.unique_words:
+            spill()
+
+    try:
+        count()
     except _core.InvalidUtf8Error:
+        sweep()
         for _ in task.shard.batches():
             pass  # raises the error that names file, row and byte
         raise
-    if counter.unique_words:
-        spill()
+    except BaseException:
+        sweep()  # what repeated attempts leave would fill the disk
+        raise
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
     result = {
-        "shard": task.shard.index,
+        "key": list(task.key),
+        "bytes": task.shard.bytes,
         "sources": names,
         "totals": totals,
         "skipped": skipped.as_dict(),
         "peak_bytes": peak_memory_bytes(),
-        "runs": [{"file": run.path.name, "partitions": run.index} for run in runs],
+        "runs": runs,
     }
-    if not create_if_absent(commit, json.dumps(result).encode()):
-        for run in runs:
-            run.path.unlink(missing_ok=True)
-    return read_json(commit)  # type: ignore[no-any-return]
+    if create_if_absent(commit, sealed(result)):
+        return result
+    sweep()
+    return unsealed(commit) or _damaged(commit, commit)
+
+
+def _damaged(path: Path, commit: Path) -> NoReturn:
+    commit.unlink(missing_ok=True)
+    raise DamagedRunError(f"{path} is damaged or gone: what it held is counted again.")
+
+
+def committed(staging: Path) -> list[dict[str, Any]]:
+    """The commits of shards in a staging folder, whole ones before pieces. Those that do not hold are removed.
+
+    The runs they name are checked for their size here, and for their content when they are merged.
+    """
+    found = []
+    for path in sorted(staging.glob("shard-*.json")):
+        commit = unsealed(path)
+        if commit and all(_size(staging / run["file"]) == _end(run) for run in commit["runs"]):
+            found.append(commit)
+        else:
+            path.unlink()
+    return sorted(found, key=lambda commit: (len(commit["key"]), commit["key"]))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _end(run: dict[str, Any]) -> int:
+    return max(int(frames[-1][0] + frames[-1][1]) for frames in run["partitions"].values())
+
+
+def merged(staging: Path, folder: Path) -> list[dict[str, Any]]:
+    """The commits of parts in a staging folder or moved to `folder`. Those that do not hold are removed."""
+    found = []
+    for path in sorted(staging.glob("part-*.json")):
+        part = unsealed(path)
+        places = [staging / part["staged"], folder / part["file"]] if part else []
+        if part and any(place.exists() and sha256(place) == part["sha256"] for place in places):
+            found.append(part)
+        else:
+            path.unlink()
+    return found
 
 
 def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, task: CountTask) -> None:
@@ -214,7 +319,7 @@ def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern:
 
 
 def merge_tasks(
-    commits: Sequence[dict[str, Any]], staging: Path, folder: Path, partitions: int, min_word_count: int
+    commits: Sequence[dict[str, Any]], staging: Path, partitions: int, min_word_count: int, fan_in: int
 ) -> list[MergeTask]:
     """The tasks that turn committed runs into parts, one a partition, whatever the order of the commits."""
     sources = tuple(sorted({name for commit in commits for name in commit["sources"]}))
@@ -222,75 +327,81 @@ def merge_tasks(
     tasks = []
     for partition in range(partitions):
         slices = tuple(
-            RunSlice(str(staging / run["file"]), where[0], where[1], tuple(number[name] for name in commit["sources"]))
-            for commit in sorted(commits, key=lambda commit: int(commit["shard"]))
+            RunSlice(
+                str(staging / run["file"]),
+                str(staging / f"{run['file'].rsplit('-', 2)[0]}.json"),
+                tuple((offset, size, checksum) for offset, size, checksum in frames),
+                tuple(number[name] for name in commit["sources"]),
+            )
+            for commit in sorted(commits, key=lambda commit: commit["key"])
             for run in commit["runs"]
-            if (where := run["partitions"].get(str(partition)))
+            if (frames := run["partitions"].get(str(partition)))
         )
-        path = folder / f"part-{partition:05}.parquet"
-        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(path)))
+        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(staging), fan_in))
     return tasks
 
 
 def _read_slice(run: RunSlice) -> Iterator[pa.RecordBatch]:
     mapping = pa.array(run.sources, pa.uint32())
-    with pa.memory_map(run.path) as memory:
-        reader = pa.ipc.open_file(memory)
-        for i in range(run.first, run.first + run.batches):
-            batch = reader.get_batch(i)
+    path = Path(run.path)
+    try:
+        descriptor = step("open", path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        _damaged(path, Path(run.commit))
+    try:
+        for offset, size, checksum in run.frames:
+            data = step("read", path, lambda size=size, offset=offset: os.pread(descriptor, size, offset))  # type: ignore[misc]
+            if digest(data) != checksum:
+                _damaged(path, Path(run.commit))
+            batch = pa.ipc.open_stream(data).read_next_batch()
             yield batch.set_column(1, "source", pc.take(mapping, batch.column(1)))
+    finally:
+        os.close(descriptor)
 
 
 def merge_part(task: MergeTask) -> dict[str, Any]:
-    """Merge sorted runs into one Parquet part and return {file, rows, sha256, tallies}; tallies are one a source.
+    """Merge sorted runs into one Parquet part and return its commit; tallies are one a source.
+
+    The commit is {partition, file, staged, rows, sha256, tallies, …}: `file` is the part's final name, `staged` where
+    this attempt left it.
 
     Raises:
         CountOverflowError: the counts of one word add up to more than 2^64 - 1.
+        DamagedRunError: a run is not what was written.
     """
-    path = Path(task.path)
+    staging = Path(task.staging)
+    commit = staging / f"part-{task.partition:05}.json"
+    attempt = uuid.uuid4().hex[:12]
+    path = staging / f"part-{task.partition:05}-{attempt}.parquet"
     intermediate: list[Path] = []
     slices = list(task.slices)
     try:
         # Levels: with more runs than can be open at once, groups of them become longer runs first.
-        while len(slices) > FAN_IN:
-            group, slices = slices[:FAN_IN], slices[FAN_IN:]
+        while len(slices) > task.fan_in:
+            group, slices = slices[: task.fan_in], slices[task.fan_in :]
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
-            intermediate.append(path.parent / f".merge-{task.partition:05}-{uuid.uuid4().hex}.arrow")
-            writer = RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
-            slices.append(RunSlice(str(writer.path), 0, sum(n for _, n in writer.index.values()), _same(task.sources)))
+            longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
+            intermediate.append(longer)
+            frames = write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
+            slices.append(
+                RunSlice(str(longer), str(longer), tuple(map(tuple, frames)), tuple(range(len(task.sources))))
+            )
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
-        rows = 0
-        names = pa.array(task.sources, pa.string())
-        with (
-            publish(path) as temporary,
-            pq.ParquetWriter(
-                temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
-            ) as parquet,
-        ):
-            # A row group is a fixed number of rows, so that its borders follow from the content alone.
-            for table in _row_groups(merger):
-                if STOP.is_set():
-                    raise Stopped("stopped")
-                source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
-                parquet.write_table(
-                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),
-                    row_group_size=ROW_GROUP_ROWS,
-                )
-                rows += table.num_rows
-        return {
-            "file": path.name,
-            "rows": rows,
-            "sha256": sha256(path),
-            "tallies": merger.tallies(),
+        part = _write_part(path, merger, task.sources)
+        result = {
+            **part,
+            "partition": task.partition,
+            "file": f"part-{task.partition:05}.parquet",
+            "staged": path.name,
             "peak_bytes": peak_memory_bytes(),
         }
+        if create_if_absent(commit, sealed(result)):
+            return result
+        path.unlink()
+        return unsealed(commit) or _damaged(commit, commit)
     finally:
-        for file in intermediate:
-            file.unlink(missing_ok=True)
-
-
-def _same(sources: Sequence[str]) -> tuple[int, ...]:
-    return tuple(range(len(sources)))
+        for run in intermediate:
+            run.unlink(missing_ok=True)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -491,7 +602,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
 def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A part's rows as batches of (word, source number in the order of `names`, count)."""
     order = pa.array(names, pa.string())
-    with pq.ParquetFile(path, read_dictionary=["source"]) as file:
+    with pq.ParquetFile(path, read_dictionary=["source"], page_checksum_verification=True) as file:
         for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
             source = batch.column("source")
             numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
@@ -505,11 +616,20 @@ def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dic
     names = pa.array(sources, pa.string())
     with (
         publish(path) as temporary,
+        NewFile(temporary) as sink,
         pq.ParquetWriter(
-            temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
+            sink,
+            TABLE_SCHEMA,
+            compression="zstd",
+            use_dictionary=["source"],
+            write_statistics=["word"],
+            write_page_checksum=True,
         ) as parquet,
     ):
+        # A row group is a fixed number of rows, so that its borders follow from the content alone.
         for table in _row_groups(merger):
+            if STOP.is_set():
+                raise Stopped("stopped")
             source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
             parquet.write_table(
                 pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS

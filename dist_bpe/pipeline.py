@@ -5,6 +5,7 @@ import dataclasses
 import math
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dist_bpe import reference
+from dist_bpe import budget, places, reference
 from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
 from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
@@ -25,33 +26,46 @@ from dist_bpe.config import (
     validate,
 )
 from dist_bpe.counts import (
+    FAN_IN,
     CountTable,
     CountTask,
+    DamagedRunError,
+    MergeTask,
     add_tables,
+    committed,
     count_shard,
     manifest,
     merge_part,
     merge_tasks,
+    merged,
 )
 from dist_bpe.documents import Skipped
-from dist_bpe.engine import open_engine
+from dist_bpe.engine import Engine, open_engine, run
 from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
 from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
-from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
+from dist_bpe.lease import FOLDER as LEASE
+from dist_bpe.lease import STAGING, Lease, lease
+from dist_bpe.ledger import Ledger
+from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
 from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
+from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import publish, publish_folder, to_json
+from dist_bpe.storage import move, publish, publish_folder, sealed, sha256, to_json, unsealed, write
 from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
-STAGING = "staging"
+PLAN = "plan.json"
+# What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
+STAGED_SHARE = 0.25
+# Times that damaged runs are counted again before the disk is blamed.
+MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
-KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
+KEEPS_MARKS = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
 COUNTS = "counts"
 VOCABULARIES = "vocabularies"
 
@@ -103,11 +117,13 @@ def count(
     engine: str = "ray",
     workers: int | None = None,
     address: str | None = None,
+    memory_per_worker: int | str | None = None,
     overwrite: bool = False,
+    restart: bool = False,
     progress: str = "auto",
     **options: Any,
 ) -> CountTable:
-    """Count the words of sources into a table in the run folder `output`.
+    """Count the words of sources into a table in the run folder `output`, or go on with what lies there unfinished.
 
     Args:
         sources: what to read.
@@ -115,7 +131,9 @@ def count(
         engine: "ray" (embedded, or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
         workers: tasks at once; by default one a processor.
         address: the Ray cluster to join.
+        memory_per_worker: bytes, or a text like "2GB"; by default a worker's share of what is free.
         overwrite: replace a table that stands there already.
+        restart: begin anew, whatever is there, finished or not.
         progress: "auto", "bars", "lines" or "silent".
         options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
             partitions, shard_bytes, table_bytes.
@@ -123,7 +141,8 @@ def count(
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
         DataError: a row or file that cannot be counted.
-        RunError: the folder holds a table already, or a worker keeps dying.
+        RunError: the folder holds another table or an unfinished run of other inputs or options, another driver works
+            on it, its disk is full, or a shard keeps failing. What was finished is kept, and the same call goes on.
     """
     config = validate(
         RunConfig,
@@ -134,8 +153,14 @@ def count(
             ],
             "output": str(output),
             "overwrite": overwrite,
+            "restart": restart,
             "count": options,
-            "engine": {"engine": engine, "workers": workers, "address": address},
+            "engine": {
+                "engine": engine,
+                "workers": workers,
+                "address": address,
+                "memory_per_worker": memory_per_worker,
+            },
         },
     )
     return run_count(config, Progress(progress), RunReport(str(output)))
@@ -145,16 +170,17 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     """Plan, count and merge; see `count`."""
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
+    if "://" in config.output:
+        raise UsageError(
+            f"the output {places.show(config.output)} is no path: a run needs a folder on a local or network file "
+            "system that all nodes share. Copy the finished files elsewhere afterwards."
+        )
     output = Path(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
-    if (output / COUNTS).exists() and not config.overwrite:
-        raise RunError(
-            f"{output} holds a count table already. Learn from it (`dist-bpe learn {output}`), name another folder, "
-            "or replace it with --overwrite."
-        )
+    sources = [source.source() for source in config.sources]
     with progress.stage("plan", unit="files") as stage:
-        planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
+        planned = plan(sources, config.count.shard_bytes)
         rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
         stage.advance(len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {len(planned.shards)} shards")
     if planned.in_memory and config.engine.engine != "local":
@@ -166,23 +192,37 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         _warn(progress, report, text)
     for text in warnings_for(pattern):
         _warn(progress, report, text)
+    options = config.count.model_dump(mode="json", exclude={"table_bytes"})
+    options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
-    staging = output / STAGING
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
+    output.mkdir(parents=True, exist_ok=True)
     try:
-        table = _count_into(output, staging, planned, pattern, config, progress, report)
+        with lease(output, progress.say) as owned:
+            _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
+            counted = owned.staging.exists()
+            if counted:
+                _count_into(output, owned, planned, pattern, config, progress, report)
+            table = report.table = CountTable.open(output)
+            _doubts(table, config.count, progress, report)
+            if counted:
+                report.stages = progress.records
+                owned.check()
+                write(output / "report.json", to_json(report.as_json()))
     except BaseException:
-        shutil.rmtree(output if fresh else staging, ignore_errors=True)
+        if fresh:
+            _remove_if_empty(output)
         raise
-    shutil.rmtree(staging, ignore_errors=True)
-    report.table = table
+    return table
+
+
+def _doubts(table: CountTable, options: CountConfig, progress: Progress, report: RunReport) -> None:
+    """Warn of a pattern that cuts too much or nothing."""
     cut = [name for name, source in table.sources.items() if source.mark_words > MARK_SHARE * source.words]
     if cut:
         _warn(
             progress,
             report,
-            f"the pattern {config.count.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
+            f"the pattern {options.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
             f"{', '.join(cut)}. Their text costs more tokens than it needs to; {KEEPS_MARKS}",
         )
     long = [f"{name} ({source.cut_words:,})" for name, source in table.sources.items() if source.cut_words]
@@ -190,59 +230,115 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         _warn(
             progress,
             report,
-            f"words longer than max_word_bytes ({config.count.max_word_bytes:,}) were counted in pieces, in: "
+            f"words longer than max_word_bytes ({options.max_word_bytes:,}) were counted in pieces, in: "
             f"{', '.join(long)}.",
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
-    if total <= documents and documents > 1:
-        _warn(
-            progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
+    if total <= documents and documents > 1 and options.pattern != "none":
+        _warn(progress, report, f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
+
+
+def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: RunConfig, progress: Progress) -> None:
+    """Leave a staging folder with this plan in it, new or to go on with; none if the table is there already.
+
+    Raises:
+        RunError: what lies there, finished or not, was made of other inputs or by other options.
+    """
+    # The plan lies where what it speaks of lies: in staging first, and beside the table once that is finished.
+    begun, finished = staging / PLAN, output / PLAN
+    if staging.exists():
+        old = unsealed(begun)
+        if config.restart or not old or planned is None:
+            shutil.rmtree(staging)
+        elif changed := differences(_without_table(old), planned):
+            raise RunError(
+                f"{output} holds an unfinished run that this command cannot go on with: {shown(changed)}. Give the "
+                "command it was begun with, name another folder, or begin anew with --restart."
+            )
+        else:
+            write(begun, sealed(planned))  # with the policies of now
+            return
+    if (output / COUNTS).exists() and not config.overwrite and not config.restart:
+        old = unsealed(finished) if planned else None
+        if old and old.get("table") != CountTable.open(output).digest:
+            old = None  # the table was put there by something else
+        changed = differences(_without_table(old), planned) if old and planned else []
+        if old and not changed:
+            progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
+            return
+        raise RunError(
+            f"{output} holds a count table already{' of another run' if changed else ''}"
+            f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
+            "folder, or replace it with --overwrite."
         )
-    report.stages = progress.records
-    with publish(output / "report.json") as temporary:
-        temporary.write_bytes(to_json(report.as_json()))
-    return table
+    # Made whole beside its name, so that a staging folder always holds its plan.
+    new = staging.with_name(f".{staging.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    if planned is not None:
+        write(new / PLAN, sealed(planned))
+    move(new, staging)
+
+
+def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plan.items() if name != "table"}
+
+
+def _remove_if_empty(output: Path) -> None:
+    """Remove the folders that this run made, if it leaves nothing in them. Another run's files would be in the way."""
+    with contextlib.suppress(OSError):
+        (output / STAGING).rmdir()
+        for file in (output / LEASE).iterdir():
+            file.unlink()
+        (output / LEASE).rmdir()
+        output.rmdir()
 
 
 def _count_into(
     output: Path,
-    staging: Path,
+    owned: Lease,
     planned: Plan,
     pattern: Pattern,
     config: RunConfig,
     progress: Progress,
     report: RunReport,
-) -> CountTable:
-    options = config.count
-    texts = tuple(token.text for token in options.special_tokens)
-    with contextlib.ExitStack() as stack:
-        with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
-            engine = stack.enter_context(
-                open_engine(config.engine.engine, config.engine.workers, config.engine.address)
-            )
-            stage.advance(engine.workers)
-        # A worker may have another working folder than the driver: paths go out absolute.
-        place = str(staging.resolve())
-        tasks = [
-            CountTask(
-                shard,
-                place,
-                options.pattern,
-                texts,
-                options.partitions,
-                options.table_bytes,
-                options.normalization,
-                options.max_word_bytes,
-            )
-            for shard in planned.shards
-        ]
-        commits = []
-        with progress.stage("count", planned.bytes, "bytes") as stage:
-            for commit in engine.run(count_shard, tasks):
-                commits.append(commit)
-                stage.worker_peak(commit["peak_bytes"])
-                stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
+) -> None:
+    """Count and merge in the staging folder, going on with what is committed there, and move the table to its place."""
+    staging = owned.staging
+    finished = False
+    try:
+        with contextlib.ExitStack() as stack:
+            with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
+                engine = stack.enter_context(
+                    open_engine(
+                        config.engine.engine,
+                        config.engine.workers,
+                        config.engine.address,
+                        config.engine.stall_seconds,
+                        config.engine.memory_per_worker,
+                    )
+                )
+                engine.probe(staging.resolve())
+                stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
+            free = shutil.disk_usage(staging).free
+            if free < STAGED_SHARE * planned.bytes:
+                _warn(
+                    progress,
+                    report,
+                    f"{output} has {human_bytes(free)} of free space, and counting {human_bytes(planned.bytes)} of "
+                    f"text may take {human_bytes(STAGED_SHARE * planned.bytes)}. A full disk stops the run, and loses "
+                    "nothing.",
+                )
+            for _ in range(MAX_DAMAGED):
+                try:
+                    commits = _counted(engine, owned, planned, config, progress)
+                    parts = _merged(engine, owned, commits, config, progress)
+                    break
+                except DamagedRunError as error:
+                    _warn(progress, report, str(error))
+            else:
+                raise RunError(f"files in {staging} were damaged {MAX_DAMAGED} times: its disk cannot be trusted.")
         skipped = Skipped.total(commit["skipped"] for commit in commits)
         selection = planned.selection(commits)
         report.left_out = {
@@ -252,30 +348,120 @@ def _count_into(
         }
         for text in skipped.warnings():
             _warn(progress, report, text)
-        if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
-            looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
-        folder = staging.resolve() / COUNTS
-        folder.mkdir()
-        merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
-        parts = []
-        with progress.stage("merge", len(merges), "parts") as stage:
-            for part in engine.run(merge_part, merges):
-                parts.append(part)
-                stage.worker_peak(part["peak_bytes"])
-                stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
-    with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(
-            to_json(
-                manifest(
-                    pattern, texts, options.normalization, options.max_word_bytes, options.min_word_count, commits,
-                    parts, selection,
-                )
+        owned.check()
+        texts = tuple(token.text for token in config.count.special_tokens)
+        options = config.count
+        content = to_json(
+            manifest(
+                pattern, texts, options.normalization, options.max_word_bytes, options.min_word_count, commits, parts,
+                selection,
             )
         )  # fmt: skip
-    shutil.rmtree(output / COUNTS, ignore_errors=True)
-    folder.rename(output / COUNTS)
-    return CountTable.open(output)
+        _publish_table(output, staging, parts, content)
+        finished = True
+    finally:
+        kept = 0 if finished else len(list(staging.glob("shard-*.json")))
+        if kept and (staging / PLAN).exists():
+            progress.say(
+                f"count: {kept:,} of {len(planned.shards):,} shards are finished and kept in {output}; the same "
+                "command goes on from there."
+            )
+        else:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _counted(
+    engine: Engine, owned: Lease, planned: Plan, config: RunConfig, progress: Progress
+) -> list[dict[str, Any]]:
+    """The commits of all shards.
+
+    Raises:
+        SourceError: none of them holds any text.
+    """
+    options = config.count
+    texts = tuple(token.text for token in options.special_tokens)
+    table_bytes = budget.table_bytes(engine.memory_per_worker, options.table_bytes)
+    # A worker may have another working folder than the driver: paths go out absolute.
+    place = owned.staging.resolve()
+    ledger: Ledger[CountTask, dict[str, Any]] = Ledger(
+        (
+            CountTask(
+                shard,
+                str(place),
+                options.pattern,
+                texts,
+                options.partitions,
+                table_bytes,
+                options.normalization,
+                options.max_word_bytes,
+            )
+            for shard in planned.shards
+        ),
+        engine.stall_seconds,
+    )
+    with progress.stage("count", planned.bytes, "bytes") as stage:
+        done = 0
+        for commit in committed(place):
+            ledger.restore(tuple(commit["key"]), commit)
+            done += 1
+            stage.advance(commit["bytes"], f"{done:,} of {len(planned.shards):,} shards were finished before")
+        for commit in run(engine, count_shard, ledger):
+            owned.check()
+            done += 1
+            stage.worker_peak(commit["peak_bytes"])
+            stage.advance(commit["bytes"], f"shard {done:,} of {len(planned.shards):,}")
+    commits = ledger.results()
+    if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
+        shutil.rmtree(owned.staging)  # there is nothing to go on with
+        looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
+        raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
+    return commits
+
+
+def _merged(
+    engine: Engine,
+    owned: Lease,
+    commits: Sequence[dict[str, Any]],
+    config: RunConfig,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """The commits of all parts."""
+    place = owned.staging.resolve()
+    fan_in = budget.fan_in(engine.memory_per_worker, FAN_IN)
+    tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count, fan_in)
+    ledger: Ledger[MergeTask, dict[str, Any]] = Ledger(tasks, engine.stall_seconds)
+    with progress.stage("merge", len(tasks), "parts") as stage:
+        rows = 0
+        for part in merged(place, place / COUNTS):
+            ledger.restore((part["partition"],), part)
+            rows += part["rows"]
+            stage.advance(1, f"{rows:,} rows")
+        for part in run(engine, merge_part, ledger):
+            owned.check()
+            rows += part["rows"]
+            stage.worker_peak(part["peak_bytes"])
+            stage.advance(1, f"{rows:,} rows")
+    return ledger.results()
+
+
+def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]], content: bytes) -> None:
+    """Move the finished table to its place. Every path begins or ends in staging, which only the owner can reach."""
+    folder = staging / COUNTS
+    folder.mkdir(exist_ok=True)
+    for part in parts:
+        if (staging / part["staged"]).exists():
+            move(staging / part["staged"], folder / part["file"])
+    write(folder / "manifest.json", content)
+    if plan := unsealed(staging / PLAN):
+        write(staging / PLAN, sealed(plan | {"table": sha256(folder / "manifest.json")}))
+    if (output / COUNTS).exists():
+        move(output / COUNTS, staging / f"replaced-{uuid.uuid4().hex}")
+    move(folder, output / COUNTS)
+    if plan:
+        move(staging / PLAN, output / PLAN)
+    shutil.rmtree(staging, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        staging.parent.rmdir()
 
 
 def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
@@ -358,8 +544,9 @@ def run_import(
             raise SourceError("no words found: the lists hold none with a count above zero.")
         with progress.stage("merge", config.partitions, "parts") as stage:
             parts = []
-            for task in merge_tasks(commits, staging, folder, config.partitions, config.min_word_count):
+            for task in merge_tasks(commits, staging, config.partitions, config.min_word_count, FAN_IN):
                 parts.append(merge_part(task))
+                (staging / parts[-1]["staged"]).rename(folder / parts[-1]["file"])
                 stage.advance(1)
         texts = tuple(token.text for token in config.special_tokens)
         with publish(folder / "manifest.json") as path:
@@ -447,7 +634,7 @@ def learn(
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple, threads.
+            special_tokens_first, pad_to_multiple, threads, driver_memory.
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -514,6 +701,7 @@ def run_learn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
                 "text, its pieces were learned as ordinary words.",
             )
+    check_memory(table, config.min_word_count, config.driver_memory or budget.available())
     if config.parity:
         learned = _learn_parity(table, config, specials, dev, progress, report)
     else:
@@ -863,7 +1051,7 @@ def _fingerprints(table: CountTable, config: LearnConfig, dev: Corpus | None) ->
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
-        "options": config.model_dump(exclude={"threads", "mixture"}),
+        "options": config.model_dump(exclude={"threads", "driver_memory", "mixture"}),
         **({} if weights.natural else {"mixture": weights.fingerprint()}),
         **({"development": dev.digest()} if dev and config.parity else {}),
     }

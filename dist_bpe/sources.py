@@ -23,6 +23,8 @@ MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
 # A run aims at no more shards than this, so that staging stays a listable number of files.
 AIMED_SHARDS = 4096
+# Pieces of a shard that failed again and again.
+SPLIT = 8
 # Opening a file counts as this much text when small files are packed into a shard.
 OPEN_BYTES = 256 << 10
 # A document a file is held whole; above this the plan says so.
@@ -150,6 +152,17 @@ class Shard:
             unit = "bytes" if piece.format in ("jsonl", "lines", "text") else "parts"
             return f"shard {self.index} ({piece.path}, {unit} {piece.first:,} to {piece.last:,})"
         return f"shard {self.index} ({piece.path}, rows {piece.first_row:,} to {piece.first_row + piece.rows - 1:,})"
+
+    def split(self) -> "list[Shard]":
+        """The same documents in at most `SPLIT` smaller shards of the same number; none where it cannot be cut.
+
+        Looks into the file once more where that says what lies in the middle.
+        """
+        if len(self.pieces) > 1:
+            groups = [self.pieces[i::SPLIT] for i in range(min(SPLIT, len(self.pieces)))]
+        else:
+            groups = [(piece,) for piece in _halved(self.pieces[0], self.reading)]
+        return [Shard(self.index, self.reading, pieces) for pieces in groups] if len(groups) > 1 else []
 
     def batches(self, skipped: Skipped | None = None, check_utf8: bool = True) -> Iterator[Batch]:
         """Yield the documents, in the order of the files, as (source name, texts, place of the first text).
@@ -332,7 +345,7 @@ class Plan:
         """
         skipped: dict[str, list[dict[str, Any]]] = {}
         for commit in commits:
-            skipped.setdefault(self.shards[commit["shard"]].source, []).append(commit["skipped"])
+            skipped.setdefault(self.shards[commit["key"][0]].source, []).append(commit["skipped"])
         result = {}
         for reading in {shard.source: shard.reading for shard in self.shards}.values():
             total = Skipped.total(skipped.get(reading.source, []))
@@ -501,6 +514,24 @@ def _cut(unit: _Unit, size: int) -> Iterator[Piece]:
                 yield piece(first, i + 1, first_row, row - first_row if known else None, done - before)
                 made += 1
             first, first_row, before = i + 1, row, done
+
+
+def _halved(piece: Piece, reading: Reading) -> list[Piece]:
+    """A piece in smaller ones, where its format can be entered in the middle."""
+    if piece.format == "documents" and not isinstance(piece.documents, (list, tuple)):
+        return []
+    first, last = piece.first, piece.last
+    borders = sorted({first + (last - first) * i // SPLIT for i in range(SPLIT + 1)})
+    if piece.format == "parquet":
+        rows = [rows or 0 for rows, _ in READERS["parquet"].inspect(piece.require_file(), reading).units]
+        return [
+            replace(piece, first=a, last=b, first_row=sum(rows[:a]), rows=sum(rows[a:b]), bytes=piece.bytes // SPLIT)
+            for a, b in pairwise(borders)
+        ]
+    return [
+        replace(piece, first=a, last=b, rows=piece.rows and piece.rows // SPLIT, bytes=piece.bytes // SPLIT)
+        for a, b in pairwise(borders)
+    ]
 
 
 def _pack(pieces: Iterable[Piece], size: int) -> Iterator[tuple[Piece, ...]]:

@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from dist_bpe import _core, finding, lines, tables
-from dist_bpe.counts import RunWriter
+from dist_bpe.counts import write_run
 from dist_bpe.documents import BATCH_ROWS, BadFile, Piece, by_group, is_text
 from dist_bpe.errors import DataError, SourceError
 from dist_bpe.places import File
@@ -84,15 +84,16 @@ def gather(
     # A counter for each source, since a list does not tell beforehand which there are.
     counters: dict[str, _core.Counter] = {}
     sizes: dict[str, int] = {}
-    runs: dict[str, list[RunWriter]] = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     empty = 0
     probed: list[bytes] = []
 
     def spill() -> None:
         for name, counter in counters.items():
             if counter.unique_words:
-                path = staging / f"words-{uuid.uuid4().hex}.arrow"
-                runs.setdefault(name, []).append(RunWriter(path).write(counter.drain(partitions)))
+                path = staging / f"words-{uuid.uuid4().hex}.run"
+                index = write_run(path, counter.drain(partitions))
+                runs.setdefault(name, []).append({"file": path.name, "partitions": index})
 
     for words_of in lists:
         for name, words, counts in _read(words_of):
@@ -111,10 +112,10 @@ def gather(
     spill()
     commits = [
         {
-            "shard": i,
+            "key": [i],
             "sources": [name],
             "totals": [counters[name].totals(0) | {"bytes": sizes[name], "nulls": 0}],
-            "runs": [{"file": run.path.name, "partitions": {str(k): v for k, v in run.index.items()}} for run in some],
+            "runs": some,
         }
         for i, (name, some) in enumerate(sorted(runs.items()))
     ]
