@@ -166,10 +166,10 @@ O200K = Pattern(
     llama_cpp="gpt-4o",
 )
 
-# DeepSeek-V3 cuts three times: at numbers, at runs of kana and ideographs, and what is left by its third expression, for
-# which a text then ends before a number or an ideograph. In one expression that is written out: what the range holds
-# that is no letter or mark (its signs, its unassigned code points), letters and marks outside of it (all but the other
-# categories), and at the end what no expression takes, which `tokenizers` keeps together up to the next match.
+# DeepSeek-V3 cuts three times: at numbers, at runs of kana and ideographs, and what is left by its third expression,
+# for which a text then ends before a number or an ideograph. In one expression that is written out: what the range
+# holds that is no letter or mark (its signs, its unassigned code points), letters and marks outside of it (all but the
+# other categories), and at the end what no expression takes, which `tokenizers` keeps together up to the next match.
 _RANGE = "\u4e00-\u9fa5\u3040-\u30ff"
 _RANGE_SIGNS = "\u309b\u309c\u30a0\u30fb"
 _RANGE_GAPS = "\u3040\u3097\u3098"
@@ -217,7 +217,7 @@ def _with_digits(pattern: Pattern, digits: str) -> Pattern:
     """A pattern with another rule for numbers, in each of its texts."""
 
     def changed(text: str) -> str:
-        return _NUMBERS.sub(lambda _: DIGITS[digits], text)
+        return str(_NUMBERS.sub(lambda _: DIGITS[digits], text))
 
     return Pattern(
         name=f"{pattern.name}+{digits}",
@@ -284,8 +284,8 @@ def find(text: str) -> Pattern:
     if regex.fullmatch(r"[A-Za-z][\w.-]*(?:\+digits\w*)*", text):
         raise UsageError(
             f"unknown pattern {text!r}; the known names are: {KNOWN_NAMES}, and all but none with "
-            f"+{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look like "
-            f"(write (?:{text}) if it is one)."
+            f"+{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look "
+            f"like (write (?:{text}) if it is one)."
         )
     try:
         compiled = _compile(text)
@@ -297,7 +297,7 @@ def find(text: str) -> Pattern:
 
 
 def find_splits(texts: Sequence[str]) -> Pattern:
-    """The pattern of the texts that `tokenizers` splits by, one after another, as `Pattern.tokenizers_regexes` gives them.
+    """The pattern of the texts that `tokenizers` splits by, one after another: see `Pattern.tokenizers_regexes`.
 
     Raises:
         UsageError: several texts that no named pattern has, or one that does not compile.

@@ -741,7 +741,7 @@ fn wide_groups_from_right(number: u64, continuation: u64, runs: u64, behind: u32
         let mut numbers = run & !continuation;
         let mut left = numbers.count_ones() + if first + length == 64 { behind } else { 0 };
         while numbers != 0 {
-            if left % 3 == 0 {
+            if left.is_multiple_of(3) {
                 starts |= numbers & numbers.wrapping_neg();
             }
             left -= 1;
