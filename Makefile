@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test test-faults test-large test-rust fuzz lint format bench bench-quick bench-micro clean
+.PHONY: run test test-faults test-large test-rust fuzz lint format bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -87,6 +87,11 @@ bench-quick: $(VENV)/.bench
 bench-micro: $(VENV)/.bench $(VENV)/.dev
 	cd rust && $(CARGO) bench
 	$(BIN)/python -m pytest benchmarks/test_binding.py
+
+# What mixtures cost each of 26 languages: half an hour. Twice that and more with the slow peer: --methods ''.
+bench-rebalancing: $(VENV)/.bench
+	$(BIN)/python benchmarks/parallel.py benchmarks/.work/parallel
+	$(BIN)/python benchmarks/rebalancing.py benchmarks/.work/parallel
 
 clean:
 	rm -rf $(VENV) rust/target build dist corpus corpus.tmp run dist_bpe/*.so
