@@ -102,6 +102,8 @@ VocabSize = Annotated[
     typer.Option(metavar="N[,N…]", help="All tokens: 256 bytes, merges and special tokens; several sizes at once."),
 ]
 Pattern = Annotated[str | None, typer.Option(help="A named pattern or a regular expression.  [default: gpt2]")]
+Normalization = Annotated[str | None, typer.Option(help="NFC, NFD, NFKC or NFKD: bring text into that form first.")]
+MaxWord = Annotated[int | None, typer.Option(help="Count longer words in pieces of at most so many bytes.")]
 TextColumn = Annotated[str, typer.Option(help="The field that holds the documents, as in text or doc.text.")]
 GroupBy = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row's source.")]
 Special = Annotated[
@@ -234,6 +236,8 @@ def train(
     output: Output = None,
     vocab_size: VocabSize = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
     format: Format = None,
@@ -284,7 +288,10 @@ def train(
             inputs, output,
             _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
             special_token, no_special_tokens, engine, workers, address, memory_per_worker, overwrite,
-            _given(pattern=pattern, partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes),
+            _given(
+                pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, partitions=partitions,
+                shard_bytes=shard_bytes, table_bytes=table_bytes,
+            ),
             learn=learn, restart=restart, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
     _summary(pipeline.train(config))
@@ -295,6 +302,8 @@ def count(
     inputs: Inputs = None,
     output: Output = None,
     pattern: Pattern = None,
+    normalization: Normalization = None,
+    max_word_bytes: MaxWord = None,
     text_column: TextColumn = "text",
     group_by: GroupBy = None,
     format: Format = None,
@@ -325,8 +334,8 @@ def count(
         _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
         special_token, no_special_tokens, engine, workers, address, memory_per_worker, overwrite,
         _given(
-            pattern=pattern, min_word_count=min_word_count, partitions=partitions, shard_bytes=shard_bytes,
-            table_bytes=table_bytes,
+            pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, min_word_count=min_word_count,
+            partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes,
         ),
         restart=restart,
     )  # fmt: skip

@@ -21,6 +21,7 @@ from dist_bpe.counts import DEFAULT_PARTITIONS
 from dist_bpe.errors import UsageError, sentence_of
 from dist_bpe.formats import BYTES, ROLES, SpecialToken
 from dist_bpe.mixture import Mixture
+from dist_bpe.pretokenize import Normalization
 from dist_bpe.sources import Source
 
 DEFAULT_SPECIAL = "<|endoftext|>"
@@ -64,6 +65,11 @@ class SourceConfig(_Model):
         return Source(**dict(self))
 
 
+def _or_none(value: Any) -> Any:
+    """TOML has no null, so that "none" says it."""
+    return None if value == "none" else value
+
+
 Specials = list[Annotated[SpecialToken, BeforeValidator(special_token)]]
 
 
@@ -72,7 +78,10 @@ class CountConfig(_Model):
 
     Attributes:
         pattern: a named pattern, or any regular expression of the `regex` module.
+        normalization: the form that text between special tokens is brought into before the pattern runs, in counting
+            and in encoding: NFC, NFD, NFKC, NFKD, or "none", which leaves each text as it is.
         special_tokens: cut out of the text before the pattern runs, and added to the vocabulary.
+        max_word_bytes: longer words are counted in pieces of at most so many bytes; the manifest says how many were.
         min_word_count: rarer words are dropped from the table for good; the manifest says how many.
         partitions: parts of the table.
         shard_bytes: text bytes one task counts; by default from the size of the whole.
@@ -80,7 +89,9 @@ class CountConfig(_Model):
     """
 
     pattern: str = "gpt2"
+    normalization: Annotated[Normalization | None, BeforeValidator(_or_none)] = None
     special_tokens: Specials = [SpecialToken(DEFAULT_SPECIAL, "eos")]
+    max_word_bytes: int | None = Field(default=None, ge=4)
     min_word_count: int = Field(default=1, ge=1)
     partitions: int = Field(default=DEFAULT_PARTITIONS, ge=1, le=65_536)
     shard_bytes: int | None = Field(default=None, ge=1)

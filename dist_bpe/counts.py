@@ -23,7 +23,7 @@ from dist_bpe import _core
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
-from dist_bpe.pretokenize import Pattern, resolve
+from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
 from dist_bpe.storage import (
@@ -70,6 +70,8 @@ class CountTask:
     special_tokens: tuple[str, ...]
     partitions: int
     table_bytes: int
+    normalization: Normalization | None = None
+    max_word_bytes: int | None = None
     piece: int | None = None
 
     def __str__(self) -> str:
@@ -134,6 +136,7 @@ class SourceCounts:
     """What one source holds. Sizes in bytes of UTF-8; `digest` identifies the documents whatever their order and files.
 
     `mark_words` are occurrences of words that begin with a combining mark: the pattern cut inside a syllable.
+    `cut_words` are occurrences of words longer than `max_word_bytes`; their pieces are counted in `words`.
     """
 
     documents: int = 0
@@ -141,6 +144,7 @@ class SourceCounts:
     bytes: int = 0
     words: int = 0
     special_tokens: int = 0
+    cut_words: int = 0
     longest_word_bytes: int = 0
     unique_words: int = 0
     dropped_words: int = 0
@@ -150,7 +154,7 @@ class SourceCounts:
 
     def add(self, other: dict[str, Any]) -> None:
         """Add a shard's totals of this source."""
-        for name in ("documents", "nulls", "bytes", "words", "special_tokens"):
+        for name in ("documents", "nulls", "bytes", "words", "special_tokens", "cut_words"):
             setattr(self, name, _checked(getattr(self, name) + other[name], name))
         self.longest_word_bytes = max(self.longest_word_bytes, other["longest_word_bytes"])
         self.digest = f"{(int(self.digest, 16) + int(other['digest'], 16)) % 2**128:032x}"
@@ -199,7 +203,13 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     names = task.shard.sources()
     number = {name: i for i, name in enumerate(names)}
     nulls = [0] * len(names)
-    counter = _core.Counter(len(names), pattern.name if pattern.native else None, list(task.special_tokens))
+    counter = _core.Counter(
+        len(names),
+        pattern.name if pattern.native else None,
+        list(task.special_tokens),
+        normalization=task.normalization,
+        max_word_bytes=task.max_word_bytes,
+    )
     runs: list[dict[str, Any]] = []
 
     def spill() -> None:
@@ -222,7 +232,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
             nulls[source] += texts.null_count
             counter.count(source, texts)
             if not pattern.native:
-                _count_custom(counter, source, texts, pattern, task.special_tokens)
+                _count_custom(counter, source, texts, pattern, task)
             if counter.memory_bytes > task.table_bytes:
                 spill()
         if counter.unique_words:
@@ -298,15 +308,13 @@ def merged(staging: Path, folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _count_custom(
-    counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, special_tokens: Sequence[str]
-) -> None:
+def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, task: CountTask) -> None:
     # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
     # keeps the crossing into the native one down to unique words.
     words: Counter[bytes] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
-        for piece in _core.cut(text, special_tokens) if special_tokens else (text,):
-            words.update(pattern.words(piece))
+        for piece in _core.cut(text, task.special_tokens) if task.special_tokens else (text,):
+            words.update(pattern.words(_core.normalize(piece, task.normalization) if task.normalization else piece))
     counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
 
 
@@ -419,6 +427,7 @@ class CountTable:
         folder: holds manifest.json and the parts.
         pattern: the stored pattern text or name; `resolve(pattern)` gives the `Pattern`.
         special_tokens: the texts that were cut out before the pattern ran.
+        normalization: the form that the text between them was brought into.
         sources: totals by source name, in the order of the names.
         parts: the Parquet files, in order of partition.
         digest: SHA-256 of the manifest: the identity of this table's content.
@@ -427,6 +436,7 @@ class CountTable:
     folder: Path
     pattern: str
     special_tokens: tuple[str, ...]
+    normalization: Normalization | None
     min_word_count: int
     sources: dict[str, SourceCounts]
     parts: tuple[Path, ...]
@@ -459,6 +469,7 @@ class CountTable:
             folder=folder,
             pattern=manifest["pattern"]["name"] or manifest["pattern"]["regex"],
             special_tokens=tuple(manifest["special_tokens"]),
+            normalization=manifest.get("normalization"),
             min_word_count=manifest["min_word_count"],
             sources={name: SourceCounts(**values) for name, values in manifest["sources"].items()},
             parts=parts,
@@ -479,6 +490,8 @@ class CountTable:
 def manifest(
     pattern: Pattern,
     special_tokens: Sequence[str],
+    normalization: Normalization | None,
+    max_word_bytes: int | None,
     min_word_count: int,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
@@ -501,8 +514,10 @@ def manifest(
         "kind": "count-table",
         "format_version": FORMAT_VERSION,
         "pattern": {"name": pattern.name, "regex": pattern.regex, "unicode_tables": _core.UNICODE_TABLES},
+        "normalization": normalization,
         "special_tokens": list(special_tokens),
         "partitions": len(parts),
+        "max_word_bytes": max_word_bytes,
         "min_word_count": min_word_count,
         "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
@@ -569,6 +584,8 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
     values = manifests[0] | manifest(
         resolve(tables[0].pattern),
         tables[0].special_tokens,
+        tables[0].normalization,
+        manifests[0]["max_word_bytes"],
         tables[0].min_word_count,
         [
             {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}

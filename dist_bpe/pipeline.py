@@ -44,13 +44,13 @@ from dist_bpe.engine import Engine, open_engine, run
 from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
 from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
-from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
+from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
 from dist_bpe.lease import FOLDER as LEASE
 from dist_bpe.lease import STAGING, Lease, lease
 from dist_bpe.ledger import Ledger
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
 from dist_bpe.mixture import Mixture, Weights, sizes_of
-from dist_bpe.pretokenize import Pattern, resolve, warnings_for
+from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
@@ -132,8 +132,8 @@ def count(
         overwrite: replace a table that stands there already.
         restart: begin anew, whatever is there, finished or not.
         progress: "auto", "bars", "lines" or "silent".
-        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes,
-            table_bytes.
+        options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
+            partitions, shard_bytes, table_bytes.
 
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
@@ -200,7 +200,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
             if counted:
                 _count_into(output, owned, planned, pattern, config, progress, report)
             table = report.table = CountTable.open(output)
-            _doubts(table, config.count.pattern, progress, report)
+            _doubts(table, config.count, progress, report)
             if counted:
                 report.stages = progress.records
                 owned.check()
@@ -212,20 +212,28 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     return table
 
 
-def _doubts(table: CountTable, pattern: str, progress: Progress, report: RunReport) -> None:
+def _doubts(table: CountTable, options: CountConfig, progress: Progress, report: RunReport) -> None:
     """Warn of a pattern that cuts too much or nothing."""
     cut = [name for name, source in table.sources.items() if source.mark_words > MARK_SHARE * source.words]
     if cut:
         _warn(
             progress,
             report,
-            f"the pattern {pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
+            f"the pattern {options.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
             f"{', '.join(cut)}. Their text costs more tokens than it needs to; {KEEPS_MARKS}",
+        )
+    long = [f"{name} ({source.cut_words:,})" for name, source in table.sources.items() if source.cut_words]
+    if long:
+        _warn(
+            progress,
+            report,
+            f"words longer than max_word_bytes ({options.max_word_bytes:,}) were counted in pieces, in: "
+            f"{', '.join(long)}.",
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
     if total <= documents and documents > 1:
-        _warn(progress, report, f"the pattern {pattern!r} left each document whole: it splits nothing here.")
+        _warn(progress, report, f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
 
 
 def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: RunConfig, progress: Progress) -> None:
@@ -339,8 +347,11 @@ def _count_into(
             _warn(progress, report, text)
         owned.check()
         texts = tuple(token.text for token in config.count.special_tokens)
-        content = to_json(manifest(pattern, texts, config.count.min_word_count, commits, parts, selection))
-        _publish_table(output, staging, parts, content)
+        values = manifest(
+            pattern, texts, config.count.normalization, config.count.max_word_bytes, config.count.min_word_count,
+            commits, parts, selection,
+        )  # fmt: skip
+        _publish_table(output, staging, parts, to_json(values))
         finished = True
     finally:
         kept = 0 if finished else len(list(staging.glob("shard-*.json")))
@@ -368,7 +379,16 @@ def _counted(
     place = owned.staging.resolve()
     ledger: Ledger[CountTask, dict[str, Any]] = Ledger(
         (
-            CountTask(shard, str(place), options.pattern, texts, options.partitions, table_bytes)
+            CountTask(
+                shard,
+                str(place),
+                options.pattern,
+                texts,
+                options.partitions,
+                table_bytes,
+                options.normalization,
+                options.max_word_bytes,
+            )
             for shard in planned.shards
         ),
         engine.stall_seconds,
@@ -482,8 +502,9 @@ def import_counts(
     if isinstance(lists, (str, Path)):
         lists = [WordList("corpus", (str(lists),))]
     config = validate(CountConfig, options)
-    if config.shard_bytes is not None:
-        raise UsageError("shard_bytes has no effect on lists of words: leave it out.")
+    for option in ("shard_bytes", "max_word_bytes"):
+        if getattr(config, option) is not None:
+            raise UsageError(f"{option} has no effect on lists of words: leave it out.")
     return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
 
 
@@ -523,7 +544,9 @@ def run_import(
                 stage.advance(1)
         texts = tuple(token.text for token in config.special_tokens)
         with publish(folder / "manifest.json") as path:
-            path.write_bytes(to_json(manifest(pattern, texts, config.min_word_count, commits, parts, {})))
+            path.write_bytes(
+                to_json(manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {}))
+            )
         shutil.rmtree(output / COUNTS, ignore_errors=True)
         folder.rename(output / COUNTS)
     report.table = CountTable.open(output)
@@ -554,6 +577,7 @@ def learn(
     num_merges: int | None = None,
     unit: Literal["byte"] = "byte",
     pattern: str = "gpt2",
+    normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -584,6 +608,7 @@ def learn(
     end_of_word: str | None = None,
     unknown_token: str | None = None,
     pattern: str = "gpt2",
+    normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -599,6 +624,7 @@ def learn(
         end_of_word: for teaching: a symbol put after each word.
         unknown_token: for teaching: what a character outside the vocabulary becomes.
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
+        normalization: what its text is to be brought into first: NFC, NFD, NFKC or NFKD; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
@@ -647,7 +673,8 @@ def learn(
         raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
     batches = batches_of_mapping(counts)
     learned = _learn(batches, ["words"], config, specials, None, steps, report)
-    return _vocabulary(learned, resolve(pattern), specials, config)
+    form = normalization_form(normalization)
+    return _vocabulary(learned, resolve(pattern), form, specials, config)
 
 
 def run_learn(
@@ -667,7 +694,7 @@ def run_learn(
     weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
     report.mixture = [] if weights.natural else weights.rows()
     learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
-    vocabulary = _vocabulary(learned, pattern, specials, config)
+    vocabulary = _vocabulary(learned, pattern, table.normalization, specials, config)
     report.vocabulary = vocabulary
     report.requested_size = config.largest
     for size in config.vocab_size:
@@ -741,7 +768,11 @@ def _rescaling(config: LearnConfig) -> Iterator[None]:
 
 
 def _vocabulary(
-    learned: Learned, pattern: Pattern, specials: Sequence[SpecialToken], config: LearnConfig
+    learned: Learned,
+    pattern: Pattern,
+    normalization: Normalization | None,
+    specials: Sequence[SpecialToken],
+    config: LearnConfig,
 ) -> Vocabulary:
     left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
     data = VocabularyData(
@@ -749,6 +780,7 @@ def _vocabulary(
         pattern,
         tuple(specials),
         special_tokens_first=config.special_tokens_first,
+        normalization=normalization,
         counts=counts,
         replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
     )
@@ -837,6 +869,8 @@ def _learn_and_export(
             )
             stage.advance(sum(file.is_file() for file in folder.iterdir()))
             report.folders.append(folder)
+    for text in not_carried(largest.data):
+        _warn(progress, report, text)
     report.stages = progress.records
     for folder in report.folders:
         with publish(folder / "report.json") as temporary:
@@ -976,5 +1010,10 @@ def export_vocabulary(
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(verify, transformers))
-    return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]
+    vocabulary = Vocabulary.load(path)
+    outcome = export(vocabulary, output, formats, libraries=_libraries(verify, transformers))
+    return [
+        *(f"{library}: {text}" for library, text in outcome.items()),
+        *(f"warning: {text}" for text in not_carried(vocabulary.data, formats)),
+        f"files: {output}",
+    ]

@@ -9,12 +9,15 @@ import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import regex
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
+
+Normalization = Literal["NFC", "NFD", "NFKC", "NFKD"]
+"""A Unicode normalisation form, which `_core.normalize` brings text into before a pattern cuts it."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,17 @@ def resolve(text: str) -> Pattern:
             f"{', '.join(PATTERNS)}."
         )
     return pattern
+
+
+def normalization_form(name: str | None) -> Normalization | None:
+    """The normalisation form of a name; None for None.
+
+    Raises:
+        UsageError: no such form.
+    """
+    if name is not None and name not in _core.NORMALIZATIONS:
+        raise UsageError(f"unknown normalization {name!r}; the forms are: {', '.join(_core.NORMALIZATIONS)}.")
+    return name  # type: ignore[return-value]  # one of the literals
 
 
 def surrogate_error(text: str) -> UsageError:

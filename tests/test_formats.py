@@ -272,7 +272,7 @@ JSON_DAMAGE: list[tuple[str, Change, str]] = [
     ("tokenizer.json", _set("model", "type", "Unigram"), "not BPE"),
     ("tokenizer.json", _set("model", "byte_fallback", True), "byte_fallback is true"),
     ("tokenizer.json", _set("model", "dropout", 0.1), "dropout is 0.1"),
-    ("tokenizer.json", _set("normalizer", {"type": "NFC"}), "normalizer is"),
+    ("tokenizer.json", _set("normalizer", {"type": "Lowercase"}), "normalizer is"),
     ("tokenizer.json", _set("post_processor", {"type": "BertProcessing"}), "post_processor is"),
     ("tokenizer.json", _set("pre_tokenizer", None), "pre-tokenizer null"),
     ("tokenizer.json", _set("pre_tokenizer", "add_prefix_space", True), "without a space added"),

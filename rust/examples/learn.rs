@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_token_bytes: number(2)?.filter(|&bytes| bytes > 0),
         threads: 1,
     };
-    let mut builder = Words::builder(vec![1], 0);
+    let mut builder = Words::builder(vec![1], 0, false);
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let (count, word) = line.split_once('\t').ok_or("a line without a tab")?;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (0..word.len() / 2).map(|index| u8::from_str_radix(&word[2 * index..2 * index + 2], 16)).collect();
         builder.push(&word?, 0, count.parse()?)?;
     }
-    let words = builder.finish();
+    let words = builder.finish()?;
     eprintln!("{} words, {} MB", words.len(), words.memory_bytes() >> 20);
     let start = Instant::now();
     let progress = &mut |_: usize| ControlFlow::Continue(());

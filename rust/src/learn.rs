@@ -23,18 +23,21 @@
 //! start, different occurrences are different borders, so no later pair can be more frequent than the pair of the two
 //! bytes at its border was.
 
-mod arena;
-mod pairs;
+pub(crate) mod arena;
+pub(crate) mod join;
+pub(crate) mod pairs;
 mod table;
-mod threshold;
+pub(crate) mod threshold;
 mod words;
 
 use std::ops::ControlFlow;
 
-use arena::{Arena, BLOCK, Place, Symbol, prefetch};
+use arena::{Arena, BLOCK, Order, Place, Symbol};
+use join::{Joint, NO_PAIR, Sides};
 use pairs::Pairs;
 pub use table::Table;
 use threshold::Threshold;
+pub(crate) use words::quote;
 pub use words::{Words, WordsBuilder, jitter};
 
 /// What to learn.
@@ -87,6 +90,12 @@ pub enum LearnError {
         /// The two bytes, quoted.
         pair: String,
     },
+    /// The bytes of one source's words do not fit.
+    #[error("the words of source {number} have more than 2^64 - 1 bytes together: divide its counts by one number")]
+    SourceOverflow {
+        /// The source.
+        number: u32,
+    },
     /// A row names a source that has no weight.
     #[error("a row of the count table belongs to source {number}, but only {sources} sources have weights")]
     UnknownSource {
@@ -109,6 +118,12 @@ pub enum LearnError {
         /// Its length.
         bytes: usize,
     },
+    /// Token ids are 32-bit numbers.
+    #[error("after {merges} merges there are no 32-bit token ids left: ask for fewer")]
+    TooManyMerges {
+        /// Merges learned until then.
+        merges: usize,
+    },
     /// Words are numbered in 32 bits.
     #[error("{words} unique words are more than the 4294967295 the learner can number: raise min_word_count")]
     TooManyWords {
@@ -119,7 +134,7 @@ pub enum LearnError {
 
 impl LearnError {
     pub(crate) fn pair_overflow(left: u32, right: u32) -> LearnError {
-        LearnError::PairOverflow { pair: words::quote(&[byte_of(left), byte_of(right)]) }
+        LearnError::PairOverflow { pair: quote(&[byte_of(left), byte_of(right)]) }
     }
 }
 
@@ -146,7 +161,7 @@ pub struct Stats {
 /// when the lists of the pairs of bytes are there, one place a symbol, and the first merges add theirs.
 pub fn memory_estimate(words: &Words) -> usize {
     let symbols: usize = words.iter().filter(|(word, _)| word.len() > 1).map(|(word, _)| word.len() + 1).sum();
-    let wide = symbols > u32::LIMIT - words.len();
+    let wide = symbols + words.len() > u32::LIMIT;
     let place = if wide { size_of::<u64>() } else { size_of::<u32>() };
     let by_word = 2 * size_of::<u32>();
     symbols * (size_of::<u16>() + size_of::<u64>() / BLOCK + 3 * place / 2) + words.len() * by_word + (16 << 20)
@@ -172,13 +187,11 @@ pub fn learn_measured(
     options: &Options,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<(Vec<Merge>, Stats), LearnError> {
-    let mut pulse = Pulse { progress, merges: 0, work: 0 };
-    words.check_lengths()?;
-    let order = arena::by_falling_count(words, &mut pulse)?;
-    let size = arena::size(words, &order);
+    let mut pulse = Pulse::new(progress);
+    let order = Order::new(words, &mut pulse)?;
     // Each merge takes at least one symbol away, so this many ids are enough whatever was asked for.
-    let ids = 256 + options.merges.min(size);
-    match (ids <= u16::IDS, size <= u32::LIMIT) {
+    let ids = 256 + options.merges.min(order.size);
+    match (ids <= u16::IDS, order.size <= u32::LIMIT) {
         (true, true) => Learner::<u16, u32>::new(words, order, options, pulse)?.run(),
         (false, true) => Learner::<u32, u32>::new(words, order, options, pulse)?.run(),
         (true, false) => Learner::<u16, u64>::new(words, order, options, pulse)?.run(),
@@ -204,22 +217,26 @@ pub const BYTE_IDS: [u32; 256] = {
     ids
 };
 
-fn byte_of(id: u32) -> u8 {
+pub(crate) fn byte_of(id: u32) -> u8 {
     (0..=255).find(|&byte| BYTE_IDS[usize::from(byte)] == id).expect("ids below 256 are bytes")
 }
 
 /// Calls back at even amounts of work.
-struct Pulse<'a> {
+pub(crate) struct Pulse<'a> {
     progress: &'a mut dyn FnMut(usize) -> ControlFlow<()>,
-    merges: usize,
+    pub merges: usize,
     work: usize,
 }
 
-impl Pulse<'_> {
-    /// Steps of work between two calls, each some nanoseconds to a cache miss long: together a few hundredths of a second.
-    const PERIOD: usize = 1 << 18;
+impl<'a> Pulse<'a> {
+    pub fn new(progress: &'a mut dyn FnMut(usize) -> ControlFlow<()>) -> Pulse<'a> {
+        Pulse { progress, merges: 0, work: 0 }
+    }
 
-    fn spend(&mut self, steps: usize) -> Result<(), LearnError> {
+    /// Steps of work between two calls, each some nanoseconds to a cache miss long: together a few hundredths of a second.
+    pub const PERIOD: usize = 1 << 18;
+
+    pub fn spend(&mut self, steps: usize) -> Result<(), LearnError> {
         self.work += steps;
         if self.work >= Self::PERIOD {
             self.work = 0;
@@ -231,9 +248,6 @@ impl Pulse<'_> {
     }
 }
 
-/// How many places ahead memory is asked for.
-const AHEAD: usize = 12;
-
 struct Learner<'a, S, P> {
     options: &'a Options,
     pulse: Pulse<'a>,
@@ -243,25 +257,26 @@ struct Learner<'a, S, P> {
     /// Bytes of each token.
     lengths: Vec<u32>,
     merges: Vec<Merge>,
-    /// What stands to the left and to the right of the places that are being merged, summed by token.
-    before: Neighbours,
-    after: Neighbours,
-    /// The same, place by place.
-    sides: Vec<[S; 2]>,
+    sides: Sides<S>,
     joined: usize,
 }
 
 impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
     fn new(
         words: &Words,
-        order: Vec<u32>,
+        order: Order,
         options: &'a Options,
         mut pulse: Pulse<'a>,
     ) -> Result<Learner<'a, S, P>, LearnError> {
-        let threshold = Threshold::new(words, &order, options);
+        let by_falling_count = order.words.iter().map(|&index| {
+            let index = index as usize;
+            (words.word(index).len(), words.counts()[index])
+        });
+        let Options { merges, min_pair_count, max_token_bytes, .. } = *options;
+        let threshold = Threshold::new(by_falling_count, merges, min_pair_count, max_token_bytes, &mut pulse)?;
         let arena = Arena::new(words, &order, &mut pulse)?;
         drop(order);
-        let pairs = Pairs::of_bytes(&arena, threshold.value(), options.max_token_bytes, &mut pulse)?;
+        let pairs = Pairs::of_bytes(&arena, threshold.value(), max_token_bytes, &mut pulse)?;
         Ok(Learner {
             options,
             pulse,
@@ -270,9 +285,7 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
             threshold,
             lengths: vec![1; 256],
             merges: Vec::new(),
-            before: Neighbours::new(),
-            after: Neighbours::new(),
-            sides: Vec::new(),
+            sides: Sides::new(),
             joined: 0,
         })
     }
@@ -281,16 +294,14 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         let first_threshold = self.threshold.value();
         while self.merges.len() < self.options.merges {
             let Some(best) = self.pairs.pop_best(self.threshold.value(), &mut self.pulse)? else { break };
+            if self.lengths.len() == S::IDS {
+                return Err(LearnError::TooManyMerges { merges: self.merges.len() });
+            }
             let (left, right) = best.pair;
             self.merges.push(Merge { left, right, count: best.count });
             self.lengths.push(self.lengths[left as usize] + self.lengths[right as usize]);
             self.pulse.merges = self.merges.len();
-            let places = self.join(left, right, best.places)?;
-            if self.recount(left, right) {
-                self.list(&places)?;
-            }
-            self.before.clear();
-            self.after.clear();
+            self.join(left, right, best.places)?;
         }
         let stats = Stats {
             symbols: self.arena.symbols.len(),
@@ -303,117 +314,38 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         Ok((self.merges, stats))
     }
 
-    /// The token that is being made.
-    fn token(&self) -> u32 {
-        self.lengths.len() as u32 - 1
-    }
-
-    /// Joins the pair wherever it stands and sums up its neighbours. Returns the places that were joined and have any.
-    fn join(&mut self, left: u32, right: u32, mut places: Vec<P>) -> Result<Vec<P>, LearnError> {
-        let token = self.token();
-        let (left_length, length) = (self.lengths[left as usize] as usize, self.lengths[token as usize] as usize);
-        let (left_symbol, right_symbol, symbol) = (S::of(left), S::of(right), S::of(token));
-        let mut finished = None;
-        let mut kept = 0;
-        self.before.reach(token);
-        self.after.reach(token);
-        self.sides.clear();
-        let symbols = &mut self.arena.symbols;
-        for next in 0..places.len() {
-            if next % Pulse::PERIOD == 0 {
-                self.pulse.spend(Pulse::PERIOD.min(places.len() - next))?;
-            }
-            if let Some(ahead) = places.get(next + AHEAD) {
-                prefetch(symbols, ahead.position());
-                prefetch(&self.arena.weights, ahead.position() / BLOCK);
-                if length > 16 {
-                    prefetch(symbols, ahead.position() + length);
-                }
-            }
-            let place = places[next].position();
-            if symbols[place] != left_symbol || symbols[place + left_length] != right_symbol {
-                continue;
-            }
-            symbols[place + left_length] = S::INSIDE;
-            symbols[place + left_length - 1] = S::INSIDE;
-            symbols[place] = symbol;
-            symbols[place + length - 1] = symbol;
-            let weight = self.arena.weights[place / BLOCK];
-            let mut before = symbols[place - 1];
-            let mut after = symbols[place + length];
-            if before == S::BORDER && after == S::BORDER {
-                if finished.replace(weight).is_some() {
-                    return Err(LearnError::RepeatedWord { word: words::quote(&self.bytes(token)) });
-                }
-                continue;
-            }
-            if before == symbol {
-                // The pair before was joined as well, and counted this border from its side.
-                before = S::BORDER;
-            }
-            if after == left_symbol && symbols[place + length + left_length] == right_symbol {
-                // The pair after will be joined next.
-                after = symbol;
-            }
-            if before != S::BORDER {
-                self.before.add(before.id(), weight);
-            }
-            if after != S::BORDER {
-                self.after.add(after.id(), weight);
-            }
-            self.sides.push([before, after]);
-            places[kept] = places[next];
-            kept += 1;
+    /// Joins the pair wherever it stands, moves counts from the pairs that have gone to those that have come, and lists
+    /// where the new ones are that may still be merged.
+    fn join(&mut self, left: u32, right: u32, mut places: Vec<P>) -> Result<(), LearnError> {
+        let joint = Joint::new(left, right, &self.lengths);
+        self.sides.restart(joint.token);
+        let joined = self.sides.join(&mut self.arena, &joint, &mut places, &mut self.pulse)?;
+        if joined.finished > 1 {
+            return Err(LearnError::RepeatedWord { word: quote(&self.bytes(joint.token)) });
         }
-        places.truncate(kept);
-        self.joined += kept + usize::from(finished.is_some());
-        self.threshold.merged(finished);
-        Ok(places)
-    }
+        self.joined += joined.kept + joined.finished;
+        self.threshold.merged((joined.finished > 0).then_some(joined.finished_weight));
 
-    /// Moves counts from the pairs that have gone to those that have come. Tells whether any new pair is to be kept.
-    fn recount(&mut self, left: u32, right: u32) -> bool {
-        let token = self.token();
         let threshold = self.threshold.value();
-        let room = match self.options.max_token_bytes {
-            Some(longest) => longest.saturating_sub(self.lengths[token as usize] as usize),
-            None => usize::MAX,
-        };
-        let keep = |other: u32, weight: u64| weight >= threshold && self.lengths[other as usize] as usize <= room;
+        let room = joint.room(self.options.max_token_bytes);
+        let Sides { before, after, .. } = &mut self.sides;
+        self.pulse.spend(before.tokens.len() + after.tokens.len())?;
         let mut any = false;
-        for &before in &self.before.tokens {
-            let (weight, places) = self.before.sums[before as usize];
-            self.pairs.lower((before, left), weight);
-            if keep(before, weight) {
-                self.before.pairs[before as usize] = self.pairs.store((before, token), weight, places);
-                any = true;
+        for (side, is_after) in [(before, false), (after, true)] {
+            for &other in &side.tokens {
+                let (weight, number) = side.sums[other as usize];
+                self.pairs.lower(joint.gone(other, is_after), weight);
+                let kept = weight >= threshold && self.lengths[other as usize] as usize <= room;
+                any |= kept;
+                side.pairs[other as usize] =
+                    if kept { self.pairs.store(joint.come(other, is_after), weight, number) } else { NO_PAIR };
             }
+            side.clear_sums();
         }
-        for &after in &self.after.tokens {
-            let (weight, places) = self.after.sums[after as usize];
-            // Where two joined pairs meet, what has gone is the pair between the old tokens.
-            self.pairs.lower((right, if after == token { left } else { after }), weight);
-            if keep(after, weight) {
-                self.after.pairs[after as usize] = self.pairs.store((token, after), weight, places);
-                any = true;
-            }
-        }
-        any
-    }
-
-    /// Writes the lists of the new pairs that are kept, from the places that were joined.
-    fn list(&mut self, places: &[P]) -> Result<(), LearnError> {
-        for (places, sides) in places.chunks(Pulse::PERIOD).zip(self.sides.chunks(Pulse::PERIOD)) {
-            self.pulse.spend(places.len())?;
-            for (&place, &[before, after]) in places.iter().zip(sides) {
-                if before != S::BORDER && self.before.pairs[before.id() as usize] != NO_PAIR {
-                    let start = place.position() - self.lengths[before.id() as usize] as usize;
-                    self.pairs.add_place(self.before.pairs[before.id() as usize], start);
-                }
-                if after != S::BORDER && self.after.pairs[after.id() as usize] != NO_PAIR {
-                    self.pairs.add_place(self.after.pairs[after.id() as usize], place.position());
-                }
-            }
+        if any {
+            let pairs = &mut self.pairs;
+            let add = |pair, place| pairs.add_place(pair, place);
+            self.sides.list(&places[..joined.kept], &self.lengths, &mut self.pulse, add)?;
         }
         Ok(())
     }
@@ -432,55 +364,34 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
     }
 }
 
-/// Sums over the places of one merge, by the token that stands beside them.
-struct Neighbours {
-    /// For each token the weight of the places that have it beside them, and their number. Zeros, except for `tokens`.
-    sums: Vec<(u64, usize)>,
-    /// The tokens met, in the order in which they were met.
-    tokens: Vec<u32>,
-    /// For each token the new pair that it makes, or `NO_PAIR`. Apart from the sums, because it is needed later, and the
-    /// smaller these tables are, the more of them is in the cache.
-    pairs: Vec<u32>,
-}
-
-const NO_PAIR: u32 = u32::MAX;
-
-impl Neighbours {
-    fn new() -> Neighbours {
-        Neighbours { sums: Vec::new(), tokens: Vec::new(), pairs: Vec::new() }
-    }
-
-    /// Makes room for tokens up to this one.
-    fn reach(&mut self, token: u32) {
-        self.sums.resize(token as usize + 1, (0, 0));
-        self.pairs.resize(token as usize + 1, NO_PAIR);
-    }
-
-    #[inline]
-    fn add(&mut self, token: u32, weight: u64) {
-        let (sum, places) = &mut self.sums[token as usize];
-        if *places == 0 {
-            self.tokens.push(token);
-        }
-        // Bounded by the count of one pair of bytes, which was checked.
-        *sum += weight;
-        *places += 1;
-    }
-
-    fn clear(&mut self) {
-        for token in self.tokens.drain(..) {
-            self.sums[token as usize] = (0, 0);
-            self.pairs[token as usize] = NO_PAIR;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
     fn one_order_of_the_bytes() {
         assert_eq!(BYTE_IDS, crate::encode::byte_ids());
+    }
+
+    /// The array in all its widths, which otherwise only the size of the table chooses.
+    #[test]
+    fn narrow_and_wide_arrays_agree() {
+        fn run<S: Symbol, P: Place>(words: &Words, options: &Options) -> Vec<Merge> {
+            let progress = &mut |_| ControlFlow::Continue(());
+            let mut pulse = Pulse::new(progress);
+            let order = Order::new(words, &mut pulse).unwrap();
+            Learner::<S, P>::new(words, order, options, pulse).unwrap().run().unwrap().0
+        }
+        let word = |seed: u32| format!("{:o}", seed.wrapping_mul(2_654_435_761) >> (seed % 16));
+        let words: BTreeMap<String, u64> = (1..3_000).map(|seed| (word(seed), 1 + 5_000 / u64::from(seed))).collect();
+        let words: Words = words.into_iter().collect();
+        let options = Options { merges: 2_000, min_pair_count: 1, max_token_bytes: None, threads: 1 };
+        let merges = run::<u16, u32>(&words, &options);
+        assert!(merges.len() > 1_000);
+        assert!(merges == run::<u32, u32>(&words, &options));
+        assert!(merges == run::<u16, u64>(&words, &options));
+        assert!(merges == run::<u32, u64>(&words, &options));
     }
 }

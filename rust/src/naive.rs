@@ -1,10 +1,11 @@
 //! Plain twins of the fast routines: short, obvious, and the judges in the tests.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::ops::ControlFlow;
 
-use crate::learn::{BYTE_IDS, LearnError, Merge, Options, Words};
+use crate::learn::{BYTE_IDS, LearnError, Merge, Options, Table, Words};
+use crate::parity::{self, Rule, Window};
 
 type Pair = (u32, u32);
 
@@ -44,7 +45,10 @@ struct State {
     lengths: Vec<usize>,
     max_token_bytes: usize,
     counts: HashMap<Pair, i128>,
-    occurs_in: HashMap<Pair, BTreeSet<usize>>,
+    /// The words a pair was found in, ascending. It may be gone from some of them by now.
+    occurs_in: HashMap<Pair, Vec<usize>>,
+    /// Pairs whose counts have changed since the queue was last filled, in any order and any number of times.
+    changed: Vec<Pair>,
     /// Every count a pair has had; those that are no longer true are skipped when they come up.
     queue: BinaryHeap<(i128, Reverse<Pair>)>,
 }
@@ -57,31 +61,39 @@ impl State {
             max_token_bytes,
             counts: HashMap::new(),
             occurs_in: HashMap::new(),
+            changed: Vec::new(),
             queue: BinaryHeap::new(),
         };
-        let mut changed = BTreeSet::new();
         for (index, (word, weight)) in words.iter().enumerate() {
             let split = word.iter().map(|&byte| BYTE_IDS[usize::from(byte)]).collect();
             state.splits.push((split, weight));
-            state.add(index, 1, &mut changed);
+            state.add(index, 1, |_| true);
         }
-        state.enqueue(&changed);
+        state.enqueue();
         state
     }
 
-    /// Adds the pairs of word `index` to the counts (sign 1) or takes them away (sign -1).
-    fn add(&mut self, index: usize, sign: i128, changed: &mut BTreeSet<Pair>) {
+    /// Adds the pairs of word `index` to the counts (sign 1) or takes them away (sign -1), and notes the word with those
+    /// pairs that were not in it before.
+    fn add(&mut self, index: usize, sign: i128, is_new: impl Fn(Pair) -> bool) {
         let (split, weight) = &self.splits[index];
         for window in split.windows(2) {
             let pair = (window[0], window[1]);
             *self.counts.entry(pair).or_default() += sign * i128::from(*weight);
-            self.occurs_in.entry(pair).or_default().insert(index);
-            changed.insert(pair);
+            self.changed.push(pair);
+            if is_new(pair) {
+                let words = self.occurs_in.entry(pair).or_default();
+                if words.last() != Some(&index) {
+                    words.push(index);
+                }
+            }
         }
     }
 
-    fn enqueue(&mut self, changed: &BTreeSet<Pair>) {
-        for &pair in changed {
+    fn enqueue(&mut self) {
+        self.changed.sort_unstable();
+        self.changed.dedup();
+        for pair in std::mem::take(&mut self.changed) {
             if self.counts[&pair] > 0 && self.length(pair) <= self.max_token_bytes {
                 self.queue.push((self.counts[&pair], Reverse(pair)));
             }
@@ -103,21 +115,96 @@ impl State {
     fn merge(&mut self, pair: Pair) {
         let token = self.lengths.len() as u32;
         self.lengths.push(self.length(pair));
-        let mut changed = BTreeSet::new();
-        // Words that held the pair once may hold it no longer; rewriting them changes nothing.
         for index in self.occurs_in.remove(&pair).unwrap_or_default() {
-            self.add(index, -1, &mut changed);
+            self.add(index, -1, |_| false);
             let split = &mut self.splits[index].0;
             *split = replace(split, pair, token);
-            self.add(index, 1, &mut changed);
+            self.add(index, 1, |(left, right)| left == token || right == token);
         }
         debug_assert_eq!(self.counts[&pair], 0);
-        self.enqueue(&changed);
+        self.enqueue();
     }
 
     fn length(&self, (left, right): Pair) -> usize {
         self.lengths[left as usize] + self.lengths[right as usize]
     }
+}
+
+/// Learns merges as [`crate::parity::learn`] does: everything is counted anew before each merge, by the definitions.
+/// Products of three counts must fit 128 bits.
+pub fn learn_parity(
+    table: &Table,
+    options: &parity::Options,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Vec<parity::Merge>, LearnError> {
+    let languages = table.sources();
+    let split = |(word, source, count): (&[u8], u32, u64)| {
+        (word.iter().map(|&byte| BYTE_IDS[usize::from(byte)]).collect(), source as usize, count)
+    };
+    let mut training: Vec<(Vec<u32>, usize, u64)> = table.frequent_rows(options.min_word_count).map(split).collect();
+    let mut development: Vec<_> = match options.rule {
+        Rule::Development(text) => text.rows().map(split).collect(),
+        Rule::Ratios(_) => training.clone(),
+    };
+    let tokens = |splits: &[(Vec<u32>, usize, u64)]| {
+        let mut tokens = vec![0u128; languages];
+        splits.iter().for_each(|(split, source, count)| tokens[*source] += split.len() as u128 * u128::from(*count));
+        tokens
+    };
+    let bytes = tokens(&development);
+    let mut lengths = vec![1; 256];
+    let mut merges: Vec<parity::Merge> = Vec::new();
+    let mut choices: Vec<usize> = Vec::new();
+    let mut left: Vec<usize> = (0..languages).collect();
+    while merges.len() < options.merges {
+        if progress(merges.len()).is_break() {
+            return Err(LearnError::Interrupted { merges: merges.len() });
+        }
+        let now = tokens(&development);
+        left.sort_by(|&one, &other| match options.rule {
+            Rule::Development(_) => now[other].cmp(&now[one]).then(one.cmp(&other)),
+            Rule::Ratios(ratios) => (bytes[one] * now[other] * u128::from(ratios[other]))
+                .cmp(&(bytes[other] * now[one] * u128::from(ratios[one])))
+                .then(one.cmp(&other)),
+        });
+        let recently =
+            |language: usize, length| choices.iter().rev().take(length).filter(|&&one| one == language).count();
+        let welcome = |language: &usize| {
+            options.window.is_none_or(|Window { length, alpha: (numerator, denominator) }| {
+                let count = recently(*language, length) as u128;
+                count * languages as u128 * u128::from(denominator) <= length as u128 * u128::from(numerator)
+            })
+        };
+        let summed = merges.len() < options.summed_merges;
+        let Some(&language) = left.iter().copied().find(welcome).as_ref().or(left.first()) else { break };
+        let mut counts: BTreeMap<Pair, u64> = BTreeMap::new();
+        for (split, _, count) in training.iter().filter(|(_, source, _)| summed || *source == language) {
+            split.windows(2).for_each(|pair| *counts.entry((pair[0], pair[1])).or_default() += count);
+        }
+        let length = |pair: &Pair| lengths[pair.0 as usize] + lengths[pair.1 as usize];
+        let fits = |pair: &Pair, count: u64| {
+            count >= options.min_pair_count.max(1) && options.max_token_bytes.is_none_or(|most| length(pair) <= most)
+        };
+        let fitting = counts.into_iter().filter(|(pair, count)| fits(pair, *count));
+        let Some((pair, count)) = fitting.max_by_key(|&(pair, count)| (count, Reverse(pair))) else {
+            if summed {
+                break;
+            }
+            left.retain(|&other| other != language);
+            continue;
+        };
+        let token = lengths.len() as u32;
+        for (split, ..) in training.iter_mut().chain(&mut development) {
+            *split = replace(split, pair, token);
+        }
+        lengths.push(length(&pair));
+        if !summed {
+            choices.push(language);
+        }
+        let language = (!summed).then_some(language as u32);
+        merges.push(parity::Merge { left: pair.0, right: pair.1, count, language });
+    }
+    Ok(merges)
 }
 
 /// Replaces the pair by the token wherever it stands, from left to right.

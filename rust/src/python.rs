@@ -25,6 +25,8 @@ use crate::count::{self, CountError, Rows};
 use crate::encode::{self, EncodeError};
 use crate::learn::{self, LearnError};
 use crate::naive;
+use crate::normalize::{Form, Normalizer, UNICODE_VERSION};
+use crate::parity;
 use crate::runs::{self, MergeError, RunReader};
 use crate::scan::{Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
@@ -198,6 +200,13 @@ fn parse_pattern(name: &str) -> PyResult<Pattern> {
     })
 }
 
+fn parse_form(name: &str) -> PyResult<Form> {
+    Form::from_name(name).ok_or_else(|| {
+        let known = Form::ALL.map(Form::name).join(", ");
+        UsageError::new_err(format!("unknown normalization {name:?}; the forms are: {known}."))
+    })
+}
+
 fn parse_level(name: Option<&str>) -> PyResult<Level> {
     let Some(name) = name else { return Ok(Level::best()) };
     Level::available().iter().copied().find(|level| level.name() == name).ok_or_else(|| {
@@ -215,10 +224,29 @@ struct Counter {
 #[pymethods]
 impl Counter {
     #[new]
-    #[pyo3(signature = (sources, pattern, special_tokens, level=None))]
-    fn new(sources: usize, pattern: Option<&str>, special_tokens: Vec<String>, level: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (sources, pattern, special_tokens, level=None, normalization=None, max_word_bytes=None))]
+    fn new(
+        sources: usize,
+        pattern: Option<&str>,
+        special_tokens: Vec<String>,
+        level: Option<&str>,
+        normalization: Option<&str>,
+        max_word_bytes: Option<usize>,
+    ) -> PyResult<Self> {
         let named = pattern.map(parse_pattern).transpose()?;
-        let inner = count::Counter::with_level(sources, named, &special_tokens, parse_level(level)?)?;
+        let mut inner = count::Counter::with_level(sources, named, &special_tokens, parse_level(level)?)?;
+        if let Some(name) = normalization {
+            inner = inner.normalizing(parse_form(name)?);
+        }
+        match max_word_bytes {
+            None => {}
+            Some(bytes @ ..4) => {
+                return Err(UsageError::new_err(format!(
+                    "max_word_bytes is {bytes}; a character takes up to 4 bytes."
+                )));
+            }
+            Some(bytes) => inner = inner.cutting(bytes),
+        }
         Ok(Self { inner, native: named.is_some() })
     }
 
@@ -265,6 +293,7 @@ impl Counter {
         dict.set_item("bytes", totals.bytes)?;
         dict.set_item("words", totals.words)?;
         dict.set_item("special_tokens", totals.special_tokens)?;
+        dict.set_item("cut_words", totals.cut_words)?;
         dict.set_item("longest_word_bytes", totals.longest_word)?;
         dict.set_item("digest", format!("{:032x}", totals.digest))?;
         Ok(dict)
@@ -429,6 +458,38 @@ impl Table {
 /// How often a running learner looks for signals and reports; a check costs about a microsecond.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Runs a learner without the lock, and hands on what its progress callback or a signal raised.
+fn watched<T: Send>(
+    py: Python<'_>,
+    progress: Option<&Py<PyAny>>,
+    learn: impl FnOnce(&mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<T, LearnError> + Send,
+) -> PyResult<T> {
+    let mut raised: Option<PyErr> = None;
+    let mut looked = Instant::now();
+    let mut look = |done: usize| {
+        if looked.elapsed() < LOOK_EVERY {
+            return ControlFlow::Continue(());
+        }
+        looked = Instant::now();
+        let outcome = Python::attach(|py| {
+            py.check_signals()?;
+            progress.map_or(Ok(()), |call| call.call1(py, (done,)).map(drop))
+        });
+        match outcome {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                raised = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    };
+    let learned = py.detach(|| learn(&mut look));
+    match raised {
+        Some(error) => Err(error),
+        None => Ok(learned?),
+    }
+}
+
 #[pyfunction]
 #[pyo3(signature = (words, merges, min_pair_count=2, max_token_bytes=None, threads=1, progress=None, plain=false))]
 #[allow(clippy::too_many_arguments)] // the Python signature names them all
@@ -443,36 +504,8 @@ fn learn_merges<'py>(
     plain: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = learn::Options { merges, min_pair_count, max_token_bytes, threads };
-    let mut raised: Option<PyErr> = None;
-    let mut looked = Instant::now();
-    let mut look = |done: usize| {
-        if looked.elapsed() < LOOK_EVERY {
-            return ControlFlow::Continue(());
-        }
-        looked = Instant::now();
-        let outcome = Python::attach(|py| {
-            py.check_signals()?;
-            progress.as_ref().map_or(Ok(()), |call| call.call1(py, (done,)).map(drop))
-        });
-        match outcome {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                raised = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    };
-    let learned = py.detach(|| {
-        if plain {
-            naive::learn(&words.inner, &options, &mut look)
-        } else {
-            learn::learn(&words.inner, &options, &mut look)
-        }
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
-    let learned = learned?;
+    let learn = if plain { naive::learn } else { learn::learn };
+    let learned = watched(py, progress.as_ref(), |look| learn(&words.inner, &options, look))?;
     let schema = Schema::new(vec![
         Field::new("left", DataType::UInt32, false),
         Field::new("right", DataType::UInt32, false),
@@ -482,6 +515,62 @@ fn learn_merges<'py>(
         u32_array(learned.iter().map(|merge| merge.left).collect()),
         u32_array(learned.iter().map(|merge| merge.right).collect()),
         u64_array(learned.iter().map(|merge| merge.count).collect()),
+    ];
+    RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
+}
+
+#[pyfunction]
+#[pyo3(signature = (
+    table, merges, *, dev=None, ratios=None, window=0, alpha=None, summed_merges=0, min_pair_count=2, min_word_count=1,
+    max_token_bytes=None, progress=None, plain=false
+))]
+#[allow(clippy::too_many_arguments)] // the Python signature names them all
+fn learn_parity<'py>(
+    py: Python<'py>,
+    table: &Table,
+    merges: usize,
+    dev: Option<&Table>,
+    ratios: Option<Vec<u64>>,
+    window: usize,
+    alpha: Option<(u64, u64)>,
+    summed_merges: usize,
+    min_pair_count: u64,
+    min_word_count: u64,
+    max_token_bytes: Option<usize>,
+    progress: Option<Py<PyAny>>,
+    plain: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let languages = table.inner.sources();
+    let rule = match (dev, &ratios) {
+        (Some(text), None) if text.inner.sources() == languages => parity::Rule::Development(&text.inner),
+        (None, Some(ratios)) if ratios.len() == languages && !ratios.contains(&0) => parity::Rule::Ratios(ratios),
+        _ => {
+            return Err(UsageError::new_err(format!(
+                "parity needs either `dev`, a table of the same {languages} sources, or `ratios`, {languages} positive \
+                 numbers."
+            )));
+        }
+    };
+    let alpha = alpha.unwrap_or((2, 1));
+    if alpha.1 == 0 {
+        return Err(UsageError::new_err("alpha is a fraction (numerator, denominator), and the denominator is 0."));
+    }
+    let window = (window > 0).then_some(parity::Window { length: window, alpha });
+    let options =
+        parity::Options { merges, min_pair_count, min_word_count, max_token_bytes, summed_merges, rule, window };
+    let learn = if plain { naive::learn_parity } else { parity::learn };
+    let learned = watched(py, progress.as_ref(), |look| learn(&table.inner, &options, look))?;
+    let schema = Schema::new(vec![
+        Field::new("left", DataType::UInt32, false),
+        Field::new("right", DataType::UInt32, false),
+        Field::new("count", DataType::UInt64, false),
+        Field::new("source", DataType::UInt32, true),
+    ]);
+    let columns = vec![
+        u32_array(learned.iter().map(|merge| merge.left).collect()),
+        u32_array(learned.iter().map(|merge| merge.right).collect()),
+        u64_array(learned.iter().map(|merge| merge.count).collect()),
+        std::sync::Arc::new(learned.iter().map(|merge| merge.language).collect::<UInt32Array>()),
     ];
     RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
 }
@@ -534,6 +623,7 @@ fn replayed<'py>(py: Python<'py>, replay: &encode::Replay, sources: usize) -> Py
 struct Encoder {
     inner: encode::CachedEncoder,
     scanner: Option<Scanner>,
+    normalizer: Option<Normalizer>,
     cutter: SpecialCutter,
     special_ids: Vec<u32>,
     first_id: u32,
@@ -548,6 +638,7 @@ impl Encoder {
         };
         let first = out.len();
         let inner = &mut self.inner;
+        let text = self.normalizer.as_mut().map_or(text, |normalizer| normalizer.normalize(text));
         scanner.scan(text, |window, bounds| {
             for ends in bounds.windows(2) {
                 inner.encode_word(&window[ends[0] as usize..ends[1] as usize], out);
@@ -578,6 +669,7 @@ fn ragged<'py>(py: Python<'py>, ids: Vec<u32>, offsets: Vec<i64>) -> PyResult<Ra
 #[pymethods]
 impl Encoder {
     #[new]
+    #[pyo3(signature = (left, right, pattern, special_tokens, special_ids, first_id, normalization=None))]
     fn new(
         left: PyArrowType<ArrayData>,
         right: PyArrowType<ArrayData>,
@@ -585,6 +677,7 @@ impl Encoder {
         special_tokens: Vec<String>,
         special_ids: Vec<u32>,
         first_id: u32,
+        normalization: Option<&str>,
     ) -> PyResult<Self> {
         if special_tokens.len() != special_ids.len() {
             return Err(PyValueError::new_err("as many special ids as special tokens are needed"));
@@ -593,6 +686,7 @@ impl Encoder {
         Ok(Self {
             inner: encode::CachedEncoder::new(std::sync::Arc::new(encoder)),
             scanner: pattern.map(parse_pattern).transpose()?.map(Scanner::new),
+            normalizer: normalization.map(parse_form).transpose()?.map(Normalizer::new),
             cutter: SpecialCutter::new(&special_tokens)?,
             special_ids,
             first_id,
@@ -685,6 +779,11 @@ fn cut(text: &str, special_tokens: Vec<String>) -> PyResult<Vec<String>> {
 }
 
 #[pyfunction]
+fn normalize(text: &str, form: &str) -> PyResult<String> {
+    Ok(Normalizer::new(parse_form(form)?).normalize(text).to_owned())
+}
+
+#[pyfunction]
 fn first_invalid_utf8(texts: &Bound<'_, PyAny>) -> PyResult<Option<(usize, usize)>> {
     let found = Bytes::from_python(texts)?.try_each(|index, bytes| match simdutf8::compat::from_utf8(bytes) {
         Ok(_) => Ok(()),
@@ -711,6 +810,9 @@ fn partition_of(word: &[u8], partitions: u32) -> u32 {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("UNICODE_TABLES", REGEX_VERSION)?;
+    let (major, minor, update) = UNICODE_VERSION;
+    module.add("NORMALIZATION_TABLES", format!("{major}.{minor}.{update}"))?;
+    module.add("NORMALIZATIONS", Form::ALL.map(Form::name).to_vec())?;
     module.add("PATTERNS", Pattern::ALL.iter().map(|pattern| pattern.name()).collect::<Vec<_>>())?;
     module.add("InvalidUtf8Error", module.py().get_type::<InvalidUtf8Error>())?;
     module.add_class::<Counter>()?;
@@ -720,9 +822,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Words>()?;
     module.add_class::<Encoder>()?;
     module.add_function(wrap_pyfunction!(learn_merges, module)?)?;
+    module.add_function(wrap_pyfunction!(learn_parity, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(words, module)?)?;
     module.add_function(wrap_pyfunction!(cut, module)?)?;
+    module.add_function(wrap_pyfunction!(normalize, module)?)?;
     module.add_function(wrap_pyfunction!(first_invalid_utf8, module)?)?;
     module.add_function(wrap_pyfunction!(byte_ids, module)?)?;
     module.add_function(wrap_pyfunction!(levels, module)?)?;

@@ -14,10 +14,11 @@
 //! Words lie in the order of falling count, and words of another count begin at another block of 16 symbols. So one
 //! number a block says what a place weighs, and places that weigh much lie close together.
 
+use super::words::quote;
 use super::{BYTE_IDS, LearnError, Pulse, Words};
 
 /// A token id in the array, or one of two marks: 16 bits while the vocabulary allows, which halves the array.
-pub(super) trait Symbol: Copy + Eq {
+pub(crate) trait Symbol: Copy + Eq {
     /// Stands between words.
     const BORDER: Self;
     /// Stands inside a token, between its first and its last position.
@@ -58,7 +59,7 @@ impl Symbol for u32 {
 }
 
 /// A position in the array: 32 bits while the array allows, since the lists of places are most of the memory.
-pub(super) trait Place: Copy {
+pub(crate) trait Place: Copy {
     /// Largest array whose positions fit.
     const LIMIT: usize;
 
@@ -91,47 +92,43 @@ impl Place for u64 {
 }
 
 /// Symbols that share one weight.
-pub(super) const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 
-pub(super) struct Arena<S> {
+pub(crate) struct Arena<S> {
     pub symbols: Vec<S>,
     /// What the words in each block of symbols weigh.
     pub weights: Vec<u64>,
+    layout: Layout,
 }
 
 impl<S: Symbol> Arena<S> {
-    /// Lays the words out in the given order, which is that of falling count.
-    pub fn new(words: &Words, order: &[u32], pulse: &mut Pulse) -> Result<Arena<S>, LearnError> {
-        let size = size(words, order);
-        let mut symbols = Vec::with_capacity(size);
-        let mut weights = Vec::with_capacity(size.div_ceil(BLOCK));
-        symbols.push(S::BORDER);
-        let mut last = None;
-        for &index in order {
-            let (word, count) = (words.word(index as usize), words.counts()[index as usize]);
-            if last.is_some_and(|last| last != count) {
-                symbols.resize(symbols.len().next_multiple_of(BLOCK), S::BORDER);
-            }
-            last = Some(count);
-            symbols.extend(word.iter().map(|&byte| S::of(BYTE_IDS[usize::from(byte)])));
-            symbols.push(S::BORDER);
-            weights.resize(symbols.len().div_ceil(BLOCK), count);
-            pulse.spend(word.len())?;
+    /// Lays the words out.
+    pub fn new(words: &Words, order: &Order, pulse: &mut Pulse) -> Result<Arena<S>, LearnError> {
+        let mut arena = Arena::with_capacity(order.size);
+        for &index in &order.words {
+            arena.push(words.word(index as usize), words.counts()[index as usize]);
+            pulse.spend(words.word(index as usize).len())?;
         }
-        debug_assert_eq!(symbols.len(), size);
-        Ok(Arena { symbols, weights })
+        Ok(arena)
     }
 
-    /// The weighted count of the word that holds `position`.
-    #[inline]
-    pub fn weight(&self, position: usize) -> u64 {
-        self.weights[position / BLOCK]
+    pub fn with_capacity(symbols: usize) -> Arena<S> {
+        let weights = Vec::with_capacity(symbols.div_ceil(BLOCK));
+        Arena { symbols: Vec::with_capacity(symbols), weights, layout: Layout::default() }
+    }
+
+    /// Lays one more word out.
+    pub fn push(&mut self, word: &[u8], count: u64) {
+        self.symbols.resize(self.layout.add(word.len(), count), S::BORDER);
+        self.symbols.extend(word.iter().map(|&byte| S::of(BYTE_IDS[usize::from(byte)])));
+        self.symbols.push(S::BORDER);
+        self.weights.resize(self.symbols.len().div_ceil(BLOCK), count);
     }
 }
 
 /// Asks for the memory around `values[index]`, which will be read soon. No index can do harm.
 #[inline(always)]
-pub(super) fn prefetch<T>(values: &[T], index: usize) {
+pub(crate) fn prefetch<T>(values: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing that the program can see and never faults, whatever the address. The instruction is
     // part of SSE, which every x86-64 processor has.
@@ -144,53 +141,92 @@ pub(super) fn prefetch<T>(values: &[T], index: usize) {
     let _ = (values, index);
 }
 
-/// Symbols that the words will take in this order.
-pub(super) fn size(words: &Words, order: &[u32]) -> usize {
-    let mut size = 1;
-    let mut last = None;
-    for &index in order {
-        let (word, count) = (words.word(index as usize), words.counts()[index as usize]);
-        if last.is_some_and(|last| last != count) {
-            size = usize::next_multiple_of(size, BLOCK);
-        }
-        last = Some(count);
-        size += word.len() + 1;
-    }
-    size
+/// The words that hold a pair, in the order of falling count; of equals, in that of the table.
+pub(crate) struct Order {
+    pub words: Vec<u32>,
+    /// Length of the array that they will take.
+    pub size: usize,
 }
 
-/// The words that hold a pair, in the order of falling count; of equals, in that of the table.
-///
-/// The result of learning does not depend on the order. A radix sort, because it can be interrupted, and because a
-/// sort by comparison takes a second for ten million words where this takes a third.
-pub(super) fn by_falling_count(words: &Words, pulse: &mut Pulse) -> Result<Vec<u32>, LearnError> {
-    const BITS: u32 = 16;
-    if u32::try_from(words.len()).is_err() {
-        return Err(LearnError::TooManyWords { words: words.len() });
-    }
-    let counts = words.counts();
-    let mut order: Vec<u32> = (0..words.len() as u32).filter(|&index| words.word(index as usize).len() > 1).collect();
-    let mut sorted = vec![0; order.len()];
-    let highest = counts.iter().copied().max().unwrap_or(0);
-    for shift in (0..u64::BITS).step_by(BITS as usize).take_while(|&shift| highest >> shift > 0) {
-        let digit = |index: u32| !(counts[index as usize] >> shift) as usize % (1 << BITS);
-        let mut starts = vec![0; (1 << BITS) + 1];
-        for chunk in order.chunks(Pulse::PERIOD) {
-            chunk.iter().for_each(|&index| starts[digit(index) + 1] += 1);
-            pulse.spend(chunk.len())?;
-        }
-        for value in 0..1 << BITS {
-            starts[value + 1] += starts[value];
-        }
-        for chunk in order.chunks(Pulse::PERIOD) {
-            for &index in chunk {
-                let place: &mut usize = &mut starts[digit(index)];
-                sorted[*place] = index;
-                *place += 1;
+impl Order {
+    /// Sorts the words. The result of learning does not depend on the order, only its speed does.
+    ///
+    /// A radix sort, because it can be interrupted, and because a sort by comparison takes a second for ten million words
+    /// where this takes a third.
+    pub fn new(words: &Words, pulse: &mut Pulse) -> Result<Order, LearnError> {
+        const BITS: u32 = 16;
+        let counts = words.counts();
+        let (mut order, highest) = words_with_pairs(words, pulse)?;
+        let mut sorted = vec![0; order.len()];
+        for shift in (0..u64::BITS).step_by(BITS as usize).take_while(|&shift| highest >> shift > 0) {
+            let digit = |index: u32| !(counts[index as usize] >> shift) as usize % (1 << BITS);
+            let mut starts = vec![0; (1 << BITS) + 1];
+            for chunk in order.chunks(Pulse::PERIOD) {
+                chunk.iter().for_each(|&index| starts[digit(index) + 1] += 1);
+                pulse.spend(chunk.len())?;
             }
-            pulse.spend(chunk.len())?;
+            for value in 0..1 << BITS {
+                starts[value + 1] += starts[value];
+            }
+            for chunk in order.chunks(Pulse::PERIOD) {
+                for &index in chunk {
+                    let place: &mut usize = &mut starts[digit(index)];
+                    sorted[*place] = index;
+                    *place += 1;
+                }
+                pulse.spend(chunk.len())?;
+            }
+            std::mem::swap(&mut order, &mut sorted);
         }
-        std::mem::swap(&mut order, &mut sorted);
+        let mut layout = Layout::default();
+        for &index in &order {
+            layout.add(words.word(index as usize).len(), counts[index as usize]);
+            pulse.spend(1)?;
+        }
+        Ok(Order { words: order, size: layout.size })
     }
-    Ok(order)
+}
+
+/// The words of two bytes and more, and the highest count of any word.
+fn words_with_pairs(words: &Words, pulse: &mut Pulse) -> Result<(Vec<u32>, u64), LearnError> {
+    let number = u32::try_from(words.len()).map_err(|_| LearnError::TooManyWords { words: words.len() })?;
+    let mut order = Vec::with_capacity(words.len());
+    let mut highest = 0;
+    for index in 0..number {
+        let (word, count) = (words.word(index as usize), words.counts()[index as usize]);
+        if u32::try_from(word.len()).is_err() {
+            return Err(LearnError::WordTooLong { word: quote(word), bytes: word.len() });
+        }
+        if word.len() > 1 {
+            order.push(index);
+            highest = highest.max(count);
+        }
+        pulse.spend(1)?;
+    }
+    Ok((order, highest))
+}
+
+/// Where words come to lie: one border at the beginning and one behind each word, and each count in blocks of its own.
+pub(crate) struct Layout {
+    pub size: usize,
+    last: Option<u64>,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout { size: 1, last: None }
+    }
+}
+
+impl Layout {
+    /// Where the next word begins, if it has this length and count.
+    pub fn add(&mut self, length: usize, count: u64) -> usize {
+        if self.last.is_some_and(|last| last != count) {
+            self.size = self.size.next_multiple_of(BLOCK);
+        }
+        self.last = Some(count);
+        let start = self.size;
+        self.size += length + 1;
+        start
+    }
 }

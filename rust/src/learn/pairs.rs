@@ -3,39 +3,40 @@
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
-use super::arena::{Arena, Place, Symbol};
+use super::arena::{Arena, BLOCK, Place, Symbol};
 use super::{LearnError, Pulse};
 
 /// A pair and the count it had when it was last looked at, which is its count or higher, because counts only fall. The
 /// greatest is the pair with the highest count, and of equals the one with the smallest ids: one comparison of numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate(u128);
+pub(crate) struct Candidate(u128);
 
 impl Candidate {
-    fn new(count: u64, pair: (u32, u32)) -> Candidate {
+    pub fn new(count: u64, pair: (u32, u32)) -> Candidate {
         Candidate(u128::from(count) << 64 | u128::from(!key(pair)))
     }
 
-    fn count(self) -> u64 {
+    pub fn count(self) -> u64 {
         (self.0 >> 64) as u64
     }
 
-    fn pair(self) -> (u32, u32) {
+    pub fn pair(self) -> (u32, u32) {
         let key = !(self.0 as u64);
         ((key >> 32) as u32, key as u32)
     }
 }
 
 /// The pair to merge next.
-pub(super) struct Best<P> {
+pub(crate) struct Best<P> {
     pub pair: (u32, u32),
     pub count: u64,
     /// Where it stood when it was stored.
     pub places: Vec<P>,
 }
 
-pub(super) struct Pairs<P> {
+pub(crate) struct Pairs<P> {
     index: PairIndex,
     counts: Vec<u64>,
     /// Where each pair stood when it was stored, ascending. Some places may hold something else by now.
@@ -62,9 +63,10 @@ impl<P: Place> Pairs<P> {
             places_written: 0,
         };
         let mut sums = vec![(0u64, 0usize); 1 << 16];
-        each_byte_pair(arena, pulse, |place, pair| {
+        let everywhere = 0..arena.symbols.len();
+        each_byte_pair(arena, everywhere.clone(), pulse, |place, pair| {
             let (count, number) = &mut sums[pair];
-            *count = count.checked_add(arena.weight(place)).ok_or_else(|| {
+            *count = count.checked_add(arena.weights[place / BLOCK]).ok_or_else(|| {
                 let (left, right) = (pair >> 8, pair & 255);
                 LearnError::pair_overflow(left as u32, right as u32)
             })?;
@@ -78,7 +80,7 @@ impl<P: Place> Pairs<P> {
         for (pair, &(count, number)) in sums.iter().enumerate().filter(|(_, sum)| sum.0 >= threshold) {
             stored[pair] = pairs.store((pair as u32 >> 8, pair as u32 & 255), count, number);
         }
-        each_byte_pair(arena, pulse, |place, pair| {
+        each_byte_pair(arena, everywhere, pulse, |place, pair| {
             if stored[pair] != NONE {
                 pairs.add_place(stored[pair], place);
             }
@@ -144,16 +146,16 @@ impl<P: Place> Pairs<P> {
     }
 }
 
-/// Calls `visit(place, left * 256 + right)` for each pair of neighbouring bytes.
-fn each_byte_pair<S: Symbol>(
+/// Calls `visit(place, left * 256 + right)` for each pair of neighbouring bytes between two borders of words.
+pub(crate) fn each_byte_pair<S: Symbol>(
     arena: &Arena<S>,
+    range: Range<usize>,
     pulse: &mut Pulse,
     mut visit: impl FnMut(usize, usize) -> Result<(), LearnError>,
 ) -> Result<(), LearnError> {
-    let symbols = &arena.symbols;
-    for start in (0..symbols.len()).step_by(Pulse::PERIOD) {
-        let end = symbols.len().min(start + Pulse::PERIOD + 1);
-        for (offset, pair) in symbols[start..end].windows(2).enumerate() {
+    for start in range.clone().step_by(Pulse::PERIOD) {
+        let end = range.end.min(start + Pulse::PERIOD + 1);
+        for (offset, pair) in arena.symbols[start..end].windows(2).enumerate() {
             let (left, right) = (pair[0].id() as usize, pair[1].id() as usize);
             if left < 256 && right < 256 {
                 visit(start + offset, left << 8 | right)?;
@@ -168,7 +170,7 @@ fn each_byte_pair<S: Symbol>(
 ///
 /// The hash is the high bits of a product with an odd number drawn at random in each process, so that no corpus can be
 /// made to collide. Nothing that comes out depends on it.
-struct PairIndex {
+pub(crate) struct PairIndex {
     slots: Vec<(u64, u32)>,
     shift: u32,
     multiplier: u64,
@@ -179,18 +181,18 @@ impl PairIndex {
     /// Marks a free slot. No pair has this key, since ids stay below the marks of [`Symbol`].
     const FREE: u64 = u64::MAX;
 
-    fn new() -> PairIndex {
+    pub fn new() -> PairIndex {
         const BITS: u32 = 12;
         let multiplier = RandomState::new().hash_one(0) | 1;
         PairIndex { slots: vec![(Self::FREE, 0); 1 << BITS], shift: u64::BITS - BITS, multiplier, len: 0 }
     }
 
-    fn get(&self, pair: (u32, u32)) -> Option<u32> {
+    pub fn get(&self, pair: (u32, u32)) -> Option<u32> {
         let (key, index) = self.slots[self.slot(key(pair))];
         (key != Self::FREE).then_some(index)
     }
 
-    fn insert(&mut self, pair: (u32, u32), index: u32) {
+    pub fn insert(&mut self, pair: (u32, u32), index: u32) {
         if self.len * 2 >= self.slots.len() {
             let doubled = vec![(Self::FREE, 0); self.slots.len() * 2];
             let old = std::mem::replace(&mut self.slots, doubled);

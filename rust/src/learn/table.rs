@@ -1,5 +1,6 @@
 //! A count table kept in memory, for many trainings from it: words with any weights at once, without reading anything again.
 
+use super::words::quote;
 use super::{LearnError, Words};
 use crate::count::Rows;
 
@@ -23,7 +24,8 @@ impl Table {
         Table { source_count: sources, ..Table::default() }
     }
 
-    /// Adds rows, in their order. The rows of one word must follow one another, in whatever calls.
+    /// Adds rows, in their order. The rows of one word must follow one another, in whatever calls; those of the same source
+    /// are summed up.
     pub fn push_rows(&mut self, rows: &Rows) -> Result<(), LearnError> {
         let sources = self.source_count;
         for row in 0..rows.len() {
@@ -36,9 +38,19 @@ impl Table {
                 self.ends.push(self.bytes.len() as u64);
                 self.row_ends.push(self.sources.len() as u64);
             }
-            self.sources.push(source);
-            self.counts.push(rows.counts[row]);
-            *self.row_ends.last_mut().expect("a word was opened above") += 1;
+            let start = if self.len() == 1 { 0 } else { self.row_ends[self.len() - 2] as usize };
+            match self.sources[start..].iter().position(|&other| other == source) {
+                Some(row_of_it) => {
+                    let count = &mut self.counts[start + row_of_it];
+                    let sum = count.checked_add(rows.counts[row]);
+                    *count = sum.ok_or_else(|| LearnError::WordOverflow { word: quote(word) })?;
+                }
+                None => {
+                    self.sources.push(source);
+                    self.counts.push(rows.counts[row]);
+                    *self.row_ends.last_mut().expect("a word was opened above") += 1;
+                }
+            }
         }
         Ok(())
     }
@@ -61,12 +73,24 @@ impl Table {
     }
 
     /// All rows (word, source, count), those of one word together.
-    pub fn rows(&self) -> impl Iterator<Item = (&[u8], u32, u64)> {
-        (0..self.len()).flat_map(move |index| {
+    pub fn rows(&self) -> impl Iterator<Item = (&[u8], u32, u64)> + Clone {
+        self.frequent_rows(0)
+    }
+
+    /// The rows of the words that have at least this count over all sources.
+    pub fn frequent_rows(&self, min_word_count: u64) -> impl Iterator<Item = (&[u8], u32, u64)> + Clone {
+        let rows_of = |index: usize| {
             let start = if index == 0 { 0 } else { self.row_ends[index - 1] };
-            let word = self.word(index);
-            (start as usize..self.row_ends[index] as usize).map(move |row| (word, self.sources[row], self.counts[row]))
-        })
+            start as usize..self.row_ends[index] as usize
+        };
+        // Only compared with a minimum, so the highest number will do for all higher ones.
+        let sum = move |index| self.counts[rows_of(index)].iter().fold(0, |sum: u64, &count| sum.saturating_add(count));
+        (0..self.len()).filter(move |&index| min_word_count == 0 || sum(index) >= min_word_count).flat_map(
+            move |index| {
+                let word = self.word(index);
+                rows_of(index).map(move |row| (word, self.sources[row], self.counts[row]))
+            },
+        )
     }
 
     /// Number of sources, whether they have words or not.

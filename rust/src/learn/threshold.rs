@@ -9,9 +9,9 @@
 //! With `max_token_bytes` the pairs of a word may all be forbidden, but not if the word itself is no longer than that: then
 //! none of its tokens is. So only such words are counted, and the proof holds.
 
-use super::{Options, Words};
+use super::{LearnError, Pulse};
 
-pub(super) struct Threshold {
+pub(crate) struct Threshold {
     /// Each weighted count, falling, with the number of unfinished words that have it; behind them the count 0.
     unfinished: Vec<(u64, usize)>,
     /// Index in `unfinished` of the count that is the threshold.
@@ -24,23 +24,31 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    /// The order is that of falling count, and has the words that hold a pair.
-    pub fn new(words: &Words, order: &[u32], options: &Options) -> Threshold {
-        let longest = options.max_token_bytes.unwrap_or(usize::MAX);
+    /// From the length and the weighted count of each word that holds a pair, counts falling.
+    pub fn new(
+        words: impl Iterator<Item = (usize, u64)>,
+        merges: usize,
+        min_pair_count: u64,
+        max_token_bytes: Option<usize>,
+        pulse: &mut Pulse,
+    ) -> Result<Threshold, LearnError> {
+        let longest = max_token_bytes.unwrap_or(usize::MAX);
         let mut unfinished: Vec<(u64, usize)> = Vec::new();
-        for index in order.iter().map(|&index| index as usize).filter(|&index| words.word(index).len() <= longest) {
+        for (length, count) in words {
+            pulse.spend(1)?;
             match unfinished.last_mut() {
-                Some((count, number)) if *count == words.counts()[index] => *number += 1,
-                _ => unfinished.push((words.counts()[index], 1)),
+                _ if length > longest => {}
+                Some((last, number)) if *last == count => *number += 1,
+                _ => unfinished.push((count, 1)),
             }
         }
         let above = unfinished.iter().map(|&(_, number)| number).sum();
         let current = unfinished.len();
         unfinished.push((0, 0));
-        let min_pair_count = options.min_pair_count.max(1);
-        let mut threshold = Threshold { unfinished, current, above, remaining: options.merges, min_pair_count };
+        let min_pair_count = min_pair_count.max(1);
+        let mut threshold = Threshold { unfinished, current, above, remaining: merges, min_pair_count };
         threshold.rise();
-        threshold
+        Ok(threshold)
     }
 
     /// Pairs below this count need not be kept.

@@ -52,16 +52,6 @@ impl Words {
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + 8 * (self.ends.capacity() + self.counts.capacity())
     }
-
-    /// Refuses words of 2^32 bytes and more: token lengths are 32-bit numbers.
-    pub(super) fn check_lengths(&self) -> Result<(), LearnError> {
-        match (0..self.len()).find(|&index| u32::try_from(self.word(index).len()).is_err()) {
-            Some(index) => {
-                Err(LearnError::WordTooLong { word: quote(self.word(index)), bytes: self.word(index).len() })
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 /// Each word with its count, in the order given; words are unique and counts positive.
@@ -162,7 +152,7 @@ pub fn jitter(word: &[u8]) -> u64 {
 }
 
 /// A word as it can stand in a message: printable, and short whatever its length.
-pub(super) fn quote(word: &[u8]) -> String {
+pub(crate) fn quote(word: &[u8]) -> String {
     const SHOWN: usize = 40;
     match word {
         [] => "(the empty word)".to_owned(),
