@@ -107,7 +107,7 @@ def run(engine: Engine, function: Callable[[T], R], ledger: Ledger[T, R]) -> Ite
                 try:
                     result = engine.result(handle)
                 except AttemptError as error:
-                    ledger.fail(number, str(error), error.own)
+                    ledger.fail(number, str(error), error.own, time.monotonic())
                 else:
                     if ledger.finish(number, result, time.monotonic()):
                         yield result

@@ -192,7 +192,11 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     options = config.count.model_dump(mode="json", exclude={"table_bytes"})
     options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / LEASE).mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
     try:
         with lease(output, progress.say) as owned:
             _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)

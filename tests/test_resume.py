@@ -175,7 +175,7 @@ def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source) -> None
 def test_one_driver_at_a_time(source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
     output = tmp_path / "run"
-    output.mkdir()
+    (output / "lease").mkdir(parents=True)
     with lease.lease(output, print), pytest.raises(errors.RunError, match=f"another driver works on .*{os.getpid()}"):
         quiet(source, output=output)
     quiet(source, output=output)
