@@ -30,7 +30,7 @@ from dist_bpe.errors import UsageError
 from dist_bpe.evaluate import Corpus, gini, words_of
 from dist_bpe.formats import SpecialToken
 from dist_bpe.mixture import REST, Mixture, sizes_of
-from dist_bpe.pretokenize import PATTERNS, find
+from dist_bpe.pretokenize import PATTERNS, Normalization, find
 from dist_bpe.storage import publish
 
 FIRST_ELASTICITY = 6.0
@@ -132,8 +132,11 @@ class Retrainer:
         targets: Mapping[str, float] | None = None,
     ) -> None:
         self.sources = list(table.sources)
-        self.documents = sizes_of(table, "documents")
-        self.sizes = sizes_of(table, "bytes")
+        self.table = table
+        sizes = sizes_of(table, "bytes")
+        # Tables of words that were counted elsewhere know no documents: bytes are the next best measure of content.
+        known = all(source.documents or not source.words for source in table.sources.values())
+        self.documents = sizes_of(table, "documents") if known else sizes
         self.config = config
         self.merges = config.merges(specials)
         self.words = _core.Table(table.batches(), len(self.sources))
@@ -146,11 +149,15 @@ class Retrainer:
                     f"has: {', '.join(self.languages)}."
                 )
             self.languages = list(dev.texts)
-            self.dev = _core.Table(words_of(dev, find(table.pattern)), len(self.languages))
+            # Numbered as the table's sources are.
+            texts = {name: dev.texts.get(name, []) for name in self.sources}
+            self.dev = _core.Table(
+                words_of(Corpus(dev.name, texts), find(table.pattern), table.normalization), len(self.sources)
+            )
             self.bytes = {name: sum(len(text.encode()) for text in texts) for name, texts in dev.texts.items()}
         else:
             self.dev = self.words
-            self.bytes = {name: self.sizes[name] for name in self.languages}
+            self.bytes = {name: sizes[name] for name in self.languages}
         empty = next((name for name in self.languages if not self.bytes[name]), None)
         if empty is not None:
             raise UsageError(f"{dev.name if dev else table.folder} has no text of {empty!r} to measure on.")
@@ -168,19 +175,51 @@ class Retrainer:
     def train(self, mixture: Mixture) -> Outcome:
         """Weigh, train, measure."""
         began = time.perf_counter()
-        weights = mixture.weights(self.sizes if mixture.unit == "bytes" else self.documents)
+        weights = mixture.weights(sizes_of(self.table, mixture.unit))
         numbers = list(weights.integers.values())
         words = self.words.words(numbers, self.config.min_word_count, weights.jitter)
         least = weights.least(self.config.min_pair_count)
         merges = _core.learn_merges(words, self.merges, least, self.config.max_token_bytes, self.config.threads)
+        return self.measure(mixture, merges, began)
+
+    def measure(self, mixture: Mixture, merges: pa.RecordBatch, began: float) -> Outcome:
+        """What merges cost each language; `began` is the time to count seconds from."""
         _, left = self.dev.replay(merges.column(0), merges.column(1))
-        names = self.languages if self.dev is not self.words else self.sources
-        counted = {name: pc.sum(array).as_py() or 0 for name, array in zip(names, left, strict=True)}
+        counted = {name: pc.sum(array).as_py() or 0 for name, array in zip(self.sources, left, strict=True)}
         tokens = {name: counted[name] for name in self.languages}
         costs = {name: float(number) for name, number in tokens.items()}
         if not self.parallel:
             costs = {name: self.targets[name] * number / self.bytes[name] for name, number in tokens.items()}
         return Outcome(mixture, merges, tokens, self.bytes, costs, time.perf_counter() - began)
+
+    def parity(self, rule: str, on_merge: Callable[[int], None] | None = None) -> pa.RecordBatch:
+        """Parity-aware merges by one of `PARITY_RULES`, with the language that chose each; see `_core.learn_parity`.
+
+        Raises:
+            UsageError: no parallel set, or one that lacks a language of the table.
+        """
+        missing = next((name for name in self.sources if name not in self.languages), None)
+        if not self.parallel or missing is not None:
+            raise UsageError(
+                "parity needs a parallel set with every language of the table (--dev)"
+                + (f": it lacks {missing!r}." if missing is not None else ".")
+            )
+        options: dict[str, Any] = {"dev": self.dev}
+        if rule == "ratio":
+            options = {"ratios": [self.bytes[name] for name in self.sources]}
+        elif rule == "window":
+            options["window"] = 100
+        elif rule == "hybrid":
+            options["summed_merges"] = self.merges // 2
+        return _core.learn_parity(
+            self.words,
+            self.merges,
+            min_pair_count=self.config.min_pair_count,
+            min_word_count=self.config.min_word_count,
+            max_token_bytes=self.config.max_token_bytes,
+            progress=on_merge,
+            **options,
+        )
 
     def mixture(self, leaning: Mapping[str, float]) -> Mixture:
         """The mixture of equal-document weights times exp(leaning) for each language, six digits of each.
@@ -376,7 +415,7 @@ def warnings(table: CountTable, dev: Corpus | None, outcome: Outcome, reference:
                 f"development text that equals that of {reference} line by line, which is not translated or the same "
                 f"language: {', '.join(f'{name} {share:.0%}' for name, share in same.items())}."
             )
-        bound = _floors(dev, table.pattern, outcome)
+        bound = _floors(dev, table, outcome)
         if bound:
             found.append(bound)
     silent = [name for name in table.sources if name not in outcome.tokens]
@@ -401,15 +440,20 @@ def _same_lines(dev: Corpus, reference: str) -> dict[str, float]:
     return shares
 
 
-def _floors(dev: Corpus, pattern: str, outcome: Outcome) -> str:
+def _floors(dev: Corpus, table: CountTable, outcome: Outcome) -> str:
     """A sentence on languages whose words alone cost about as much as others' tokens; empty if there are none."""
     mean = sum(outcome.tokens.values()) / len(outcome.tokens)
-    words = _word_totals(dev, pattern)
+    pattern = table.pattern
+    words = _word_totals(dev, pattern, table.normalization)
     bound = [name for name, number in words.items() if number > FLOOR_SHARE * mean]
     if not bound:
         return ""
     here = sum(words[name] for name in bound)
-    others = {name: sum(_word_totals(dev, name)[lang] for lang in bound) for name in PATTERNS if name != pattern}
+    others = {
+        name: sum(_word_totals(dev, name, table.normalization)[lang] for lang in bound)
+        for name in PATTERNS
+        if name != pattern
+    }
     least = min(others, key=lambda name: (others[name], name))
     advice = (
         f"the pattern {least} cuts them into {others[least] / here:.0%} as many words"
@@ -422,9 +466,9 @@ def _floors(dev: Corpus, pattern: str, outcome: Outcome) -> str:
     )
 
 
-def _word_totals(dev: Corpus, pattern: str) -> dict[str, int]:
+def _word_totals(dev: Corpus, pattern: str, normalization: Normalization | None) -> dict[str, int]:
     totals = [0] * len(dev.texts)
-    for batch in words_of(dev, find(pattern)):
+    for batch in words_of(dev, find(pattern), normalization):
         for source, count in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
             totals[source] += count
     return dict(zip(dev.texts, totals, strict=True))

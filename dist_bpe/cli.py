@@ -363,6 +363,10 @@ def learn(
     unit: Annotated[
         str | None, typer.Option(help="What sizes are measured in: bytes, characters, words or documents.")
     ] = None,
+    parity: Annotated[
+        str | None, typer.Option(help="Instead of a mixture, parity-aware merges: dev, ratio, window or hybrid.")
+    ] = None,
+    dev: Annotated[Path | None, typer.Option(metavar="FILE", help="The parallel set for --parity.")] = None,
     counts: Annotated[
         list[str] | None,
         typer.Option(
@@ -396,6 +400,7 @@ def learn(
     """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
     from dist_bpe.config import CountConfig, LearnConfig, read_table, validate
     from dist_bpe.config import special_token as parse
+    from dist_bpe.evaluate import read_parallel
     from dist_bpe.pipeline import RunReport, learn_and_export, run_import
     from dist_bpe.progress import Progress
     from dist_bpe.wordlists import WordList
@@ -414,11 +419,14 @@ def learn(
             raise UsageError(f"--mixture {mixture} and other options of the mixture exclude each other.")
         given = read_table(mixture, "mixture")
     values = _given(
-        vocab_size=vocab_size, mixture=given, min_pair_count=min_pair_count, min_word_count=min_word_count,
-        max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
+        vocab_size=vocab_size, mixture=given, parity=parity, min_pair_count=min_pair_count,
+        min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
         special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
+    if (parity is None) != (dev is None):
+        raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
+    held_out = read_parallel(dev) if dev else None
     if counts:
         named: dict[str, list[str]] = {}
         for name_, path in map(_named, counts):
@@ -432,7 +440,7 @@ def learn(
         for option in ("counts_format", "word_column", "count_column", "source_column", "pattern"):
             if context.params[option] is not None:
                 raise UsageError(f"--{option.replace('_', '-')} has no effect without --counts: {run} has its table.")
-    _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers))
+    _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out))
 
 
 @_command
@@ -605,7 +613,7 @@ def balance(
         _print_json(report.as_json())
         return
     points = [(f"round {i}", outcome) for i, outcome in enumerate(report.rounds, 1)] + report.tried
-    points += [(f"on {test}", report.test)] if report.test else []
+    points += [("on the test set", report.test)] if report.test else []
     _show_outcomes(points, report)
 
 
@@ -953,6 +961,13 @@ def _summary(report: "RunReport") -> None:
         for name, raw, used, multiplier in report.mixture[:MOST_SOURCES_SHOWN]:
             table.add_row(name, f"{raw:.2%}", f"{used:.2%}", f"{multiplier:.4g}")
         console.print(table)
+    if report.chosen:
+        numbers = {name: report.chosen.count(name) for name in dict.fromkeys(report.chosen)}
+        shown = ", ".join(
+            f"{name or 'all together'} {number:,}"
+            for name, number in sorted(numbers.items(), key=lambda item: -item[1])
+        )
+        console.print(f"merges chosen by: {shown}", markup=False, soft_wrap=True)
     if len(report.curve) > 1:
         table = Table("bytes/token at", box=SIMPLE)
         for size in report.curve:

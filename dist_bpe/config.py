@@ -126,6 +126,10 @@ class LearnConfig(_Model):
         vocab_size: all tokens: bytes, merges and special tokens. Several sizes make several vocabularies from one
             training to the largest: merges are nested.
         mixture: how much each source counts; in a file it may stand as a table of its own, `[mixture]`.
+        parity: instead of a mixture, parity-aware merges on a parallel development set: "dev" (the language whose text
+            takes most tokens chooses the next merge), "ratio" (the one whose training text is compressed least, against
+            the lengths of parallel text), "window" (dev, but none chooses too often in a row), "hybrid" (dev after half
+            the merges).
         min_pair_count: least count of a pair that is merged, in raw counts: see `Weights.least`.
         min_word_count: rarer words take no part in learning.
         max_token_bytes: tokens never grow longer than this.
@@ -137,6 +141,7 @@ class LearnConfig(_Model):
 
     vocab_size: VocabSizes
     mixture: Mixture = Mixture()
+    parity: Literal["dev", "ratio", "window", "hybrid"] | None = None
     min_pair_count: int = Field(default=2, ge=1)
     min_word_count: int = Field(default=1, ge=1)
     max_token_bytes: int | None = Field(default=None, ge=2)

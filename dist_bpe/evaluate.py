@@ -4,7 +4,9 @@ All ratios are of totals, never means over documents. "Total" is over all text t
 languages' ratios. None of these numbers predicts how good a model will be (arXiv 2402.14614, 2310.08754).
 """
 
+import hashlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ from dist_bpe.counts import CountTable
 from dist_bpe.documents import Skipped
 from dist_bpe.errors import DataError, FormatError, SourceError, UsageError
 from dist_bpe.formats import BYTES, tiktoken_ranks
-from dist_bpe.pretokenize import Pattern, find, resolve
+from dist_bpe.pretokenize import Normalization, Pattern, find, resolve
 from dist_bpe.sources import Source, plan
 from dist_bpe.vocabulary import Vocabulary
 
@@ -297,6 +299,11 @@ class Corpus:
     texts: dict[str, list[str]]
     documents: tuple[str, ...] | None = None
 
+    def digest(self) -> str:
+        """SHA-256 of languages, documents and texts."""
+        content = json.dumps([self.documents, self.texts], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
+
     def reference(self, named: str | None) -> str:
         """The language to compare with: the one named, else English.
 
@@ -360,13 +367,15 @@ def read_texts(sources: Sequence[Source]) -> Corpus:
     return Corpus(", ".join(file.path for file in planned.files[:3]), dict(sorted(texts.items())))
 
 
-def words_of(corpus: Corpus, pattern: Pattern) -> list[pa.RecordBatch]:
+def words_of(corpus: Corpus, pattern: Pattern, normalization: Normalization | None) -> list[pa.RecordBatch]:
     """A corpus as the rows of a count table, its languages numbered in their order; special tokens mean nothing."""
-    counter = _core.Counter(len(corpus.texts), pattern.name if pattern.native else None, [])
+    native = pattern.name if pattern.native else None
+    counter = _core.Counter(len(corpus.texts), native, [], normalization=normalization)
     for number, texts in enumerate(corpus.texts.values()):
         counter.count(number, pa.array(texts, pa.large_string()))
-        if not pattern.native:
-            words = pa.array([word for text in texts for word in pattern.words(text)], pa.large_binary())
+        if native is None:
+            normal = (_core.normalize(text, normalization) if normalization else text for text in texts)
+            words = pa.array([word for text in normal for word in pattern.words(text)], pa.large_binary())
             counter.add_words(number, words, pa.array(np.ones(len(words), np.uint64)))
     return [batch for _, batch in counter.drain(1)]
 
@@ -437,7 +446,7 @@ def on_texts(
         evaluation.reference = corpus.reference(reference)
     if tokenizer.vocabulary is not None:
         vocabulary = tokenizer.vocabulary
-        batches = words_of(corpus, vocabulary.pattern)
+        batches = words_of(corpus, vocabulary.pattern, vocabulary.normalization)
         evaluation.curve = _curve(vocabulary, batches, list(languages), dict.fromkeys(languages, 0))
     if word_list:
         evaluation.retained = {
@@ -455,10 +464,11 @@ def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation
     Raises:
         UsageError: the table was counted with another pattern, so its words are not what this vocabulary encodes.
     """
-    if find(table.pattern) != vocabulary.pattern:
+    if (find(table.pattern), table.normalization) != (vocabulary.pattern, vocabulary.normalization):
         raise UsageError(
-            f"{name} cuts text by the pattern {vocabulary.pattern.name or vocabulary.pattern.regex!r} and the table "
-            f"was counted with {table.pattern!r}: measure it on text instead, with --text or --parallel."
+            f"{name} cuts text by the pattern {vocabulary.pattern.name or vocabulary.pattern.regex!r} (normalization: "
+            f"{vocabulary.normalization}) and the table was counted with {table.pattern!r} ({table.normalization}): "
+            "measure it on text instead, with --text or --parallel."
         )
     sources = list(table.sources)
     languages = {

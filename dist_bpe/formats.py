@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from dist_bpe import _core
 from dist_bpe.errors import FormatError, UsageError
-from dist_bpe.pretokenize import GPT2, Normalization, Pattern, find, normalization_form
+from dist_bpe.pretokenize import GPT2, Normalization, Pattern, find, find_splits, normalization_form
 from dist_bpe.storage import publish, publish_folder, sha256, to_json
 
 Role = Literal["bos", "eos", "pad", "unk", "other"]
@@ -364,13 +364,11 @@ def write_tokenizers(data: VocabularyData) -> dict[str, bytes]:
     if data.pattern.byte_level:
         pre_tokenizer: dict[str, Any] = byte_level | {"use_regex": True}
     else:
-        split = {
-            "type": "Split",
-            "pattern": {"Regex": data.pattern.tokenizers_regex},
-            "behavior": "Isolated",
-            "invert": False,
-        }
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, byte_level | {"use_regex": False}]}
+        splits = [
+            {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
+            for text in data.pattern.tokenizers_regexes
+        ]
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, byte_level | {"use_regex": False}]}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokenizer = {
         "version": "1.0",
@@ -471,19 +469,19 @@ def read_tokenizers(tokenizer: bytes, config: bytes | None = None) -> Vocabulary
 
 
 def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
-    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or `Split` and `ByteLevel` without."""
+    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split` and `ByteLevel` without."""
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer]) if isinstance(pre_tokenizer, dict) else []
     match steps:
         case [{"type": "ByteLevel", "add_prefix_space": False, **rest}] if rest.get("use_regex", True):
             return GPT2
-        case [
-            {"type": "Split", "pattern": {"Regex": str(text)}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return find(text)
+        case [*splits, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]:
+            isolated = {"type": "Split", "behavior": "Isolated", "invert": False}
+            texts = [split.get("pattern", {}).get("Regex") for split in splits if split.items() >= isolated.items()]
+            if len(texts) == len(splits) and None not in texts:
+                return find_splits(texts)
     shown = json.dumps(pre_tokenizer, ensure_ascii=False)
     raise FormatError(
-        f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by a regular expression (isolated) "
+        f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by regular expressions (isolated) "
         "and then ByteLevel, without a space added before the text."
     )
 

@@ -230,15 +230,17 @@ class Weights:
         return self.mean * (1000 if self.jitter else 1)
 
     def least(self, min_pair_count: int) -> int:
-        """`min_pair_count`, which is meant in raw counts, in weighted ones: times `scale`, rounded up.
+        """`min_pair_count`, which is meant in raw counts, in weighted ones: the least so many occurrences can weigh.
 
-        Since the mean weight is one, it asks as much of the whole as it would without weights, and a common factor of
-        all weights changes nothing. A pair of a source with a weight above one passes it with fewer raw occurrences.
+        That is the smallest weight that is not 0, times 900 with jitter. So a pair is refused only if it stands fewer
+        than `min_pair_count` times in the text, and a common factor of all weights changes nothing. The mean weight in
+        its place would refuse frequent pairs of a language that is weighed down, and leave the vocabulary short.
 
         Raises:
             CountOverflowError: it does not fit into 64 bits.
         """
-        least = math.ceil(min_pair_count * self.scale)
+        smallest = min(weight for name, weight in self.integers.items() if weight and self.sizes[name])
+        least = min_pair_count * smallest * (900 if self.jitter else 1)
         if least >= 2**64:
             raise CountOverflowError(
                 f"min_pair_count {min_pair_count:,} passes 2^64 - 1 when it is weighted: lower it, or the mixture's "
@@ -272,7 +274,14 @@ class Weights:
 
 
 def sizes_of(table: CountTable, unit: Unit) -> dict[str, int]:
-    """The size of each source of a table. Characters are those of the words in it, so one pass over the table."""
+    """The size of each source of a table. Characters are those of the words in it, so one pass over the table.
+
+    Raises:
+        UsageError: documents are asked for, and a source was counted elsewhere, where nothing was said of them.
+    """
+    unknown = next((name for name, source in table.sources.items() if source.words and not source.documents), None)
+    if unit == "documents" and unknown is not None:
+        raise UsageError(f"the table does not know how many documents {unknown!r} had: measure sizes in another unit.")
     if unit != "characters":
         return {name: getattr(source, unit) for name, source in table.sources.items()}
     totals = np.zeros(len(table.sources), np.uint64)

@@ -65,7 +65,7 @@ STAGED_SHARE = 0.25
 MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
-KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
+KEEPS_MARKS = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
 COUNTS = "counts"
 VOCABULARIES = "vocabularies"
 
@@ -76,7 +76,8 @@ class RunReport:
 
     `stages` have seconds and peak bytes of the driver and, where the work ran elsewhere, of the largest worker.
     `mixture` has (source, raw share, used share, multiplier), empty if natural; `curve` bytes per token by vocabulary
-    size and source, for each size asked for; `bytes_per_token` is that of the largest.
+    size and source, for each size asked for; `bytes_per_token` is that of the largest. `chosen` has, with parity, the
+    language that chose each merge, None where all did.
     """
 
     output: str
@@ -87,6 +88,7 @@ class RunReport:
     mixture: list[tuple[str, float, float, float]] = field(default_factory=list)
     bytes_per_token: dict[str, float] = field(default_factory=dict)
     curve: dict[int, dict[str, float]] = field(default_factory=dict)
+    chosen: list[str | None] = field(default_factory=list)
     folders: list[Path] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -100,6 +102,7 @@ class RunReport:
             "mixture": [dict(zip(("source", "raw", "used", "multiplier"), row, strict=True)) for row in self.mixture],
             "bytes_per_token": self.bytes_per_token,
             "curve": self.curve,
+            "chosen": self.chosen,
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
@@ -236,7 +239,7 @@ def _doubts(table: CountTable, options: CountConfig, progress: Progress, report:
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
-    if total <= documents and documents > 1:
+    if total <= documents and documents > 1 and options.pattern != "none":
         _warn(progress, report, f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
 
 
@@ -682,7 +685,12 @@ def learn(
 
 
 def run_learn(
-    table: CountTable, config: LearnConfig, specials: Sequence[SpecialToken], progress: Progress, report: RunReport
+    table: CountTable,
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    progress: Progress,
+    report: RunReport,
+    dev: Corpus | None = None,
 ) -> tuple[Vocabulary, Learned]:
     """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token."""
     pattern = resolve(table.pattern)
@@ -695,9 +703,12 @@ def run_learn(
                 "text, its pieces were learned as ordinary words.",
             )
     check_memory(table, config.min_word_count, config.driver_memory or budget.available())
-    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
-    report.mixture = [] if weights.natural else weights.rows()
-    learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
+    if config.parity:
+        learned = _learn_parity(table, config, specials, dev, progress, report)
+    else:
+        weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
+        report.mixture = [] if weights.natural else weights.rows()
+        learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
     vocabulary = _vocabulary(learned, pattern, table.normalization, specials, config)
     report.vocabulary = vocabulary
     report.requested_size = config.largest
@@ -739,13 +750,7 @@ def _learn(
             on_merge=lambda done: stage.advance(done - stage.done),
         )
         stage.advance(len(learned) - stage.done)
-    if len(learned) < wanted:
-        _warn(
-            progress,
-            report,
-            f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
-            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
-        )
+    _tell_if_short(learned, config, wanted, progress, report)
     if weights and not weights.natural:
         raw = np.sum([array.to_numpy() for array in learned.replaced.values()], axis=0, dtype=np.uint64)
         few = int((raw < config.min_pair_count).sum())
@@ -757,6 +762,46 @@ def _learn(
                 "sources have a weight above one. Raise min_pair_count if that is not wanted.",
             )
     return learned
+
+
+def _learn_parity(
+    table: CountTable,
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    dev: Corpus | None,
+    progress: Progress,
+    report: RunReport,
+) -> Learned:
+    if config.mixture != Mixture():
+        raise UsageError(
+            "parity and a mixture exclude each other: parity looks at each language's counts by themselves."
+        )
+    wanted = config.merges(specials)
+    trainer = Retrainer(table, config, specials, dev)
+    with progress.stage("learn", wanted, "merges") as stage:
+        merges = trainer.parity(str(config.parity), lambda done: stage.advance(done - stage.done))
+        stage.advance(len(merges) - stage.done)
+    names = [*trainer.sources, None]
+    report.chosen = [names[-1 if i is None else i] for i in merges.column(3).to_pylist()]
+    replaced, tokens = trainer.words.replay(merges.column(0), merges.column(1))
+    learned = Learned(
+        merges.select([0, 1, 2]),
+        dict(zip(trainer.sources, replaced, strict=True)),
+        dict(zip(trainer.sources, tokens, strict=True)),
+        len(trainer.words),
+    )
+    _tell_if_short(learned, config, wanted, progress, report)
+    return learned
+
+
+def _tell_if_short(learned: Learned, config: LearnConfig, wanted: int, progress: Progress, report: RunReport) -> None:
+    if len(learned) < wanted:
+        _warn(
+            progress,
+            report,
+            f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
+            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
+        )
 
 
 @contextlib.contextmanager
@@ -816,8 +861,12 @@ def learn_and_export(
     overwrite: bool = False,
     verify: bool = True,
     verify_transformers: bool = False,
+    dev: Corpus | None = None,
 ) -> RunReport:
-    """Learn one more vocabulary from a run folder's table and export it beside the others."""
+    """Learn one more vocabulary from a run folder's table and export it beside the others.
+
+    With `config.parity` on the parallel set `dev`.
+    """
     table = CountTable.open(run)
     if special_tokens is None:
         special_tokens = [special_token(text) for text in table.special_tokens]
@@ -826,7 +875,7 @@ def learn_and_export(
     progress = Progress()
     report = RunReport(str(run), table)
     options = _ExportOptions(str(run), name, overwrite, verify, verify_transformers)
-    _learn_and_export(table, config, special_tokens, options, progress, report)
+    _learn_and_export(table, config, special_tokens, options, progress, report, dev)
     return report
 
 
@@ -848,6 +897,7 @@ def _learn_and_export(
     options: "RunConfig | _ExportOptions",
     progress: Progress,
     report: RunReport,
+    dev: Corpus | None = None,
 ) -> None:
     config.merges(specials)
     one = len(config.vocab_size) == 1
@@ -857,7 +907,7 @@ def _learn_and_export(
         folders[size] = Path(options.output) / VOCABULARIES / name
         if folders[size].exists() and not options.overwrite:
             raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
-    largest, learned = run_learn(table, config, specials, progress, report)
+    largest, learned = run_learn(table, config, specials, progress, report, dev)
     with progress.stage("export", unit="files") as stage:
         for size, folder in folders.items():
             vocabulary = largest
@@ -869,7 +919,7 @@ def _learn_and_export(
                 vocabulary,
                 folder,
                 libraries=_libraries(options.verify, options.verify_transformers),
-                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)})),
+                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)}), dev),
             )
             stage.advance(sum(file.is_file() for file in folder.iterdir()))
             report.folders.append(folder)
@@ -995,7 +1045,7 @@ def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
     return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
-def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
+def _fingerprints(table: CountTable, config: LearnConfig, dev: Corpus | None) -> dict[str, Any]:
     """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
     weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
     return {
@@ -1004,6 +1054,7 @@ def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
         "options": config.model_dump(exclude={"threads", "driver_memory", "mixture"}),
         **({} if weights.natural else {"mixture": weights.fingerprint()}),
+        **({"development": dev.digest()} if dev and config.parity else {}),
     }
 
 

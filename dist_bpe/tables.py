@@ -1,6 +1,7 @@
 """Columnar formats: Parquet, and Arrow IPC files and streams."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dist_bpe.documents import (
     documents_of,
     group_names,
     locate,
+    of_numpy,
     values_of,
 )
 from dist_bpe.places import READ_BYTES, File
@@ -83,25 +85,30 @@ class Parquet:
         schema = metadata.schema.to_arrow_schema()
         columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
         places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
-        groups = range(piece.first, piece.last)
-        rows, dictionary = BATCH_ROWS, []
-        if "text" in columns:
-            rows, small = _batch_rows(metadata, groups, columns["text"].leaf)
-            nested = columns["text"].many or len(columns["text"].names) > 1
-            # Arrow cannot read a dictionary inside a struct or list.
-            dictionary = [places["text"]] if small and not nested else []
-            rows = min(rows, 256) if small and nested else rows
-        # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group holds
-        # gigabytes; a dataset scanner would take the whole group.
-        with pq.ParquetFile(
-            handle, metadata=metadata, read_dictionary=dictionary, pre_buffer=False, buffer_size=1 << 20
-        ) as parquet:
-            row = piece.first_row
-            for batch in parquet.iter_batches(
-                batch_size=rows, row_groups=list(groups), columns=list(places.values()), use_threads=False
-            ):
-                yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
-                row += batch.num_rows
+        text = columns.get("text")
+        row = piece.first_row
+
+        def repeats(group: int) -> bool:
+            return text is not None and _repeats(metadata.row_group(group).column(text.leaf))
+
+        for dictionary, some in groupby(range(piece.first, piece.last), repeats):
+            groups, read_dictionary = list(some), []
+            rows = BATCH_ROWS if text is None else _batch_rows(metadata, groups, text.leaf)
+            if dictionary and text:
+                if text.many or len(text.names) > 1:
+                    rows = min(rows, 256)  # Arrow cannot read a dictionary inside a struct or list
+                else:
+                    read_dictionary = [places["text"]]
+            # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group
+            # holds gigabytes; a dataset scanner would take the whole group.
+            with pq.ParquetFile(
+                handle, metadata=metadata, read_dictionary=read_dictionary, pre_buffer=False, buffer_size=1 << 20
+            ) as parquet:
+                for batch in parquet.iter_batches(
+                    batch_size=rows, row_groups=groups, columns=list(places.values()), use_threads=False
+                ):
+                    yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
+                    row += batch.num_rows
 
     @classmethod
     def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
@@ -125,24 +132,29 @@ class Parquet:
         for columns, row in cls._batches(piece, {"group": reading.group_by or ""}):
             values = values_of(*columns["group"])[0]
             if not sample.all:
-                values = values.filter(pa.array(sample.keep(np.arange(row, row + len(values)))))
+                values = values.take(of_numpy(np.flatnonzero(sample.keep(np.arange(row, row + len(values))))))
             names.update(group_names(values.unique()))
         return names
 
 
-def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> tuple[int, bool]:
-    """Rows a batch, and whether the column is to be read as a dictionary."""
-    rows, small = BATCH_ROWS, True
+def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> int:
+    """Rows a batch."""
+    rows = BATCH_ROWS
     for i in groups:
         group = metadata.row_group(i)
-        column = group.column(leaf)
-        size, count = column.total_uncompressed_size, max(1, group.num_rows)
-        rows = min(rows, max(1, BATCH_BYTES * count // max(1, size)))
-        # A chunk not much larger than the dictionary that writers allow (1 MiB) and its indices may stand for any
-        # amount of text: a megabyte that repeats in each of 2,200 rows takes one. It is read as a dictionary, and
-        # decoded a slice at a time. Where it is none after all, reading it so costs little, since it is small.
-        small = small and column.has_dictionary_page and size <= (4 << 20) + 4 * column.num_values
-    return rows, small
+        rows = min(rows, max(1, BATCH_BYTES * group.num_rows // max(1, group.column(leaf).total_uncompressed_size)))
+    return rows
+
+
+def _repeats(column: Any) -> bool:
+    """Whether a chunk may stand for far more text than its size.
+
+    One not much larger than the dictionary that writers allow (1 MiB) and its indices may: a megabyte that repeats in
+    each of 2,200 rows takes one. It is read as a dictionary, and decoded a slice at a time. Where it is none after all,
+    reading it so costs little, since it is small; and a few rows of little stand for little.
+    """
+    size, values = int(column.total_uncompressed_size), int(column.num_values)
+    return bool(column.has_dictionary_page) and size <= (4 << 20) + 4 * values and size * values > 2 * BATCH_BYTES
 
 
 class Arrow:

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 TRICKY = [
     *"'’sdmtlvreSDMTLVREſKaZz09 .,;:!?-_()/\\\"#@^~\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x00\x7f",
     *"\u0085\u00a0\u1680\u2000\u2028\u2029\u202f\u205f\u3000\u200b\u200d\ufeff",
-    *"²½٣३௧Ⅷ零〇𝟘éßøαЖשعहिन्ทีខ្កก中文日本ᄀ한글ﬁ𐐀𝒜𠀀😀🇩🏽́̈‿€",
+    *"\u200c々アー・゛゠\u3099\u3040\u3098²½٣३௧Ⅷ零〇𝟘éßøαЖשعहिन्ทีខ្កก中文日本ᄀ한글ﬁ𐐀𝒜𠀀😀🇩🏽́̈‿€",
 ]
 
 

@@ -125,6 +125,27 @@ def test_without_a_parallel_set_bytes_per_token_meet_their_targets(made: tuple[C
     assert ratios["ru"] / ratios["en"] == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.parametrize("rule", ["dev", "ratio", "window", "hybrid"])
+def test_parity_by_learn(made: tuple[CountTable, Path, Path], rule: str) -> None:
+    table, dev, _ = made
+    options = ["learn", table.folder.parent, "--no-verify", "--overwrite"]
+    ran = run(*options, "--vocab-size", "500,1000", "--parity", rule, "--dev", dev, "--name", rule)
+    assert ran.exit_code == 0, ran.stderr
+    assert "merges chosen by: " in ran.stdout
+    folder = table.folder.parent / "vocabularies"
+    vocabulary = Vocabulary.load(folder / f"{rule}-1000")
+    trainer = Retrainer(table, CONFIG, list(vocabulary.special_tokens), read_parallel(dev))
+    merges = trainer.parity(rule)
+    assert list(vocabulary.data.merges) == list(zip(*(merges.column(i).to_pylist() for i in (0, 1)), strict=True))
+    assert vocabulary.data.counts == tuple(merges.column(2).to_pylist())
+    assert Vocabulary.load(folder / f"{rule}-500") == vocabulary.cut(500)
+    chosen = json.loads((folder / f"{rule}-1000" / "report.json").read_text())["chosen"]
+    assert [name and trainer.sources.index(name) for name in chosen] == merges.column(3).to_pylist()
+    assert "development" in json.loads((folder / f"{rule}-1000" / "manifest.json").read_text())["fingerprints"]
+    natural = trainer.train(Mixture())
+    assert trainer.measure(Mixture(), merges, 0).gini < natural.gini
+
+
 def test_frontier_plot_and_search(made: tuple[CountTable, Path, Path], tmp_path: Path) -> None:
     table, dev, _ = made
     options = ["balance", table.folder.parent, "--vocab-size", "600", "--dev", dev, "-o", tmp_path / "b.toml"]
@@ -216,4 +237,13 @@ def test_development_text_is_not_tested_on(made: tuple[CountTable, Path, Path], 
         assert ran.exit_code == 2, message
         assert message in ran.stderr, ran.stderr
     assert not (tmp_path / "b.toml").exists()
+    learn = ["learn", table.folder.parent, "--vocab-size", "600", "--name", "none"]
+    for more, message in (
+        (["--parity", "dev"], "go together"),
+        (["--parity", "fair", "--dev", dev], "parity"),
+        (["--parity", "dev", "--dev", dev, "--alpha", "0.3"], "exclude each other"),
+    ):
+        ran = run(*learn, *more)
+        assert ran.exit_code == 2, message
+        assert message in ran.stderr, ran.stderr
     assert run("split", tmp_path / "renamed.parquet", "-o", dev.parent).exit_code == 2

@@ -358,10 +358,10 @@ def test_files_that_tokenizers_trained_and_wrote(tmp_path: Path) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     for pattern in PATTERNS.values():
-        split = pre_tokenizers.Split(Regex(pattern.tokenizers_regex), "isolated")
+        splits = [pre_tokenizers.Split(Regex(text), "isolated") for text in pattern.tokenizers_regexes]
         theirs = Tokenizer(models.BPE())
         theirs.pre_tokenizer = pre_tokenizers.Sequence(
-            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+            [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
         theirs.decoder = decoders.ByteLevel()
         theirs.train_from_iterator(

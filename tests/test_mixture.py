@@ -1,5 +1,6 @@
 """Mixtures: the rules against slow arithmetic, exact weights, and vocabularies that must be equal byte for byte."""
 
+import dataclasses
 import json
 import random
 from collections import Counter
@@ -19,7 +20,7 @@ from typer.testing import CliRunner, Result
 import dist_bpe
 from dist_bpe import _core, errors
 from dist_bpe.cli import app
-from dist_bpe.counts import RUN_SCHEMA, CountTable
+from dist_bpe.counts import RUN_SCHEMA, CountTable, SourceCounts
 from dist_bpe.merges import learn_merges
 from dist_bpe.mixture import Mixture, Temperature, UniMax, sizes_of
 
@@ -78,7 +79,7 @@ def test_a_common_factor_changes_nothing(sizes: dict[str, int], factor: Fraction
     weights = Mixture(multipliers=multipliers).weights(sizes)
     assert weights == Mixture(multipliers={name: m * factor for name, m in multipliers.items()}).weights(sizes)
     assert np.gcd.reduce(list(weights.integers.values())) == 1
-    assert weights.least(7) == -(-7 * sum(weights.integers[s] * n for s, n in sizes.items()) // sum(sizes.values()))
+    assert weights.least(7) == 7 * min(weights.integers.values())
 
 
 @given(SIZES)
@@ -115,6 +116,10 @@ def test_sizes_in_every_unit(table: CountTable) -> None:
             characters[list(table.sources)[row["source"]]] += len(row["word"].decode()) * row["count"]
     assert sizes_of(table, "characters") == characters
     assert sizes_of(table, "documents") == {"x": 200, "y": 80, "z": 20}
+    elsewhere = dataclasses.replace(table, sources=table.sources | {"w": SourceCounts(words=3, bytes=9)})
+    assert sizes_of(elsewhere, "bytes")["w"] == 9
+    with pytest.raises(errors.UsageError, match="does not know how many documents 'w' had"):
+        sizes_of(elsewhere, "documents")
     assert sizes_of(table, "bytes")["x"] == table.sources["x"].bytes > sizes_of(table, "words")["x"]
 
 
@@ -230,6 +235,7 @@ def test_overflow_says_how_to_rescale() -> None:
         learn_merges(lambda: batches, "ab", 1, weights=[2**20, 1], jitter=True)
     with pytest.raises(errors.CountOverflowError, match="lower it, or the mixture's scale"):
         Temperature(0.5, scale=2**40).weights({"a": 7, "b": 3}).least(2**50)
+    assert Mixture(multipliers={"a": 9, "b": 0, "c": 2}, jitter=True).weights({"a": 1, "b": 2, "c": 3}).least(5) == 9000
 
 
 @pytest.mark.parametrize(

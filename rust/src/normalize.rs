@@ -224,7 +224,9 @@ mod tests {
     fn every_code_point_alone_and_between_others() {
         // Those that some form touches, and some of the others.
         let touched = |&character: &char| Form::ALL.iter().any(|&form| !Boundaries::of(form).has(character));
-        for character in ('\0'..=char::MAX).filter(|character| *character as u32 % 61 == 0 || touched(character)) {
+        for character in
+            ('\0'..=char::MAX).filter(|character| (*character as u32).is_multiple_of(61) || touched(character))
+        {
             check(&format!("{character}e{character}\u{301}{character}가{character}"));
         }
     }

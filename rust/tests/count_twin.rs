@@ -115,12 +115,12 @@ proptest! {
     fn documents_are_counted_as_the_words_of_their_text(
         texts in prop::collection::vec("[a-c ]{0,20}|[a-zé ]{0,80}|[\\PC ]{0,40}", 0..20),
     ) {
-        let mut counter = Counter::new(1, Some(Pattern::Gpt2), &[]).unwrap();
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).unwrap();
         let mut by_word = Counter::new(1, None, &[]).unwrap();
         for text in &texts {
             counter.count_document(0, text).unwrap();
             by_word.note_document(0, text);
-            dist_bpe_core::scan::Scanner::new(Pattern::Gpt2).scan(text, |window, bounds| {
+            dist_bpe_core::scan::Scanner::new(Pattern::GPT2).scan(text, |window, bounds| {
                 for pair in bounds.windows(2) {
                     by_word.add_word(0, &window[pair[0] as usize..pair[1] as usize], 1).unwrap();
                 }
@@ -156,7 +156,7 @@ fn totals_do_not_depend_on_order_and_survive_a_drain() {
     let texts = ["one two", "", "three", "three", "caffè <|x|>!"];
     let specials = ["<|x|>".to_string()];
     let count = |order: &[usize]| {
-        let mut counter = Counter::new(1, Some(Pattern::Gpt2), &specials).unwrap();
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &specials).unwrap();
         for &i in order {
             counter.count_document(0, texts[i]).unwrap();
             counter.drain(3);
@@ -182,7 +182,7 @@ fn totals_do_not_depend_on_order_and_survive_a_drain() {
 
 #[test]
 fn special_tokens_are_cut_out_and_counted() {
-    let mut counter = Counter::new(2, Some(Pattern::Gpt2), &["<|x|>".to_string()]).unwrap();
+    let mut counter = Counter::new(2, Some(Pattern::GPT2), &["<|x|>".to_string()]).unwrap();
     counter.count_document(1, "a<|x|>b<|x|><|x|> c").unwrap();
     let expected = [b"a".as_slice(), b"b", b" c"].map(|word| ((word.to_vec(), 1), 1));
     assert_eq!(drain(&mut counter), Table::from(expected));
@@ -192,7 +192,7 @@ fn special_tokens_are_cut_out_and_counted() {
 
 #[test]
 fn counts_are_exact_up_to_the_last_one_and_an_error_past_it() {
-    let mut counter = Counter::new(2, Some(Pattern::Gpt2), &[]).unwrap();
+    let mut counter = Counter::new(2, Some(Pattern::GPT2), &[]).unwrap();
     for (i, count) in [1u64 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1].into_iter().enumerate() {
         counter.add_word(0, &[i as u8; 20], count).unwrap();
     }
@@ -217,7 +217,7 @@ fn a_counter_without_a_pattern_refuses_documents() {
 #[test]
 fn one_word_of_many_megabytes() {
     let (long, longer) = ("a".repeat(20 << 20), "a".repeat((20 << 20) + 1));
-    let mut counter = Counter::new(1, Some(Pattern::Gpt2), &[]).unwrap();
+    let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).unwrap();
     for text in [&long, &longer, &long, "a b"] {
         counter.count_document(0, text).unwrap();
     }
@@ -261,14 +261,14 @@ proptest! {
         most in 4..20_usize,
     ) {
         let specials = ["<x>".to_string()];
-        let mut counter = Counter::new(1, Some(Pattern::Gpt2), &specials).unwrap().normalizing(form).cutting(most);
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &specials).unwrap().normalizing(form).cutting(most);
         let mut by_hand = Counter::new(1, None, &[]).unwrap();
         let mut long = 0;
         for text in &texts {
             counter.count_document(0, text).unwrap();
             for piece in text.split("<x>") {
                 let normal = Normalizer::new(form).normalize(piece).to_owned();
-                scalar::words(Pattern::Gpt2, &normal, |word| {
+                scalar::words(Pattern::GPT2, &normal, |word| {
                     long += u64::from(word.len() > most);
                     let mut piece = String::new();
                     for character in word.chars() {
