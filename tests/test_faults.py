@@ -101,6 +101,7 @@ def crash_and_resume(write: Writer, tmp_path: Path, documents: list[str], every:
 
 
 def test_a_crash_at_some_steps(write: Writer, tmp_path: Path, documents: list[str]) -> None:
+    """Field case 33."""
     crash_and_resume(write, tmp_path, documents, every=7)
 
 
@@ -151,7 +152,10 @@ def workers_of(node: Any) -> list[int]:
     return [pid for pid in found if b"_with_node" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def harm_a_run(cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Callable[[list[Any]], None]) -> None:
+def harm_a_run(
+    cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Callable[[list[Any]], None] | None
+) -> None:
+    """Harm the nodes, or kill the driver and start another, once some shards or parts are finished: the same bytes."""
     rng = random.Random(2)
     write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(120)], 5)
     partitions = 40 if when == "part" else 4
@@ -169,7 +173,12 @@ def harm_a_run(cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Cal
         while len(list(output.glob(f"staging/*/{when}-*.json"))) < 2:
             time.sleep(0.02)
             assert process.poll() is None, process.communicate()[1]
-        harm(nodes)
+        if harm:
+            harm(nodes)
+        else:
+            process.kill()
+            process.wait()
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         _, text = process.communicate(timeout=200)
         assert process.returncode == 0, text
         assert hashes(output / "counts") == hashes(clean.folder)
@@ -186,6 +195,13 @@ def kill_a_worker(nodes: list[Any]) -> None:
     while not (found := [pid for node in nodes for pid in workers_of(node)]):
         assert time.monotonic() < deadline
     os.kill(found[0], signal.SIGKILL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("when", ["shard", "part"])
+def test_the_driver_is_killed(cluster: Any, write: Writer, tmp_path: Path, when: str) -> None:
+    """Field case 33: kill -9, then the same command; its workers may still be at work when it begins."""
+    harm_a_run(cluster, write, tmp_path, when, None)
 
 
 def signal_a_node(number: signal.Signals) -> Callable[[list[Any]], None]:

@@ -19,6 +19,8 @@ from test_counts import hashes, quiet
 
 import dist_bpe
 from dist_bpe import counts, errors, lease, pipeline, storage
+from dist_bpe.config import RunConfig, validate
+from dist_bpe.progress import Progress
 
 
 @pytest.fixture
@@ -164,6 +166,32 @@ def test_credentials_stay_out_of_the_plan(write: Writer, tmp_path: Path, documen
     assert any("corpus/a.parquet" in path for path in plan["files"])
     for file in (tmp_path / "run").rglob("*"):
         assert not file.is_file() or b"veiled-secret" not in file.read_bytes()
+
+
+def test_learning_is_free_and_goes_on_from_the_counts(
+    source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(size: int, **more: object) -> pipeline.RunReport:
+        values = {
+            "sources": [{"name": "s", "paths": source.paths}],
+            "output": str(tmp_path / "run"),
+            "count": SMALL,
+            "learn": {"vocab_size": size, **more},
+            "engine": {"engine": "local", "workers": 1},
+            "verify": False,
+        }
+        return pipeline.train(validate(RunConfig, values), Progress("silent"))
+
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        train(400)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "learn_merges", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(450, min_pair_count=3)  # goes on with the count, and is stopped while it learns
+    monkeypatch.setattr(pipeline, "count_shard", None)  # nothing is counted any more
+    assert len(train(500).vocabulary or ()) == 500
+    assert sorted(path.name for path in (tmp_path / "run" / "vocabularies").iterdir()) == ["500"]
 
 
 def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source) -> None:
