@@ -106,7 +106,7 @@ def peer(texts: Texts, dev: Corpus, merges: int, **options: Any) -> tuple[pa.Rec
 
     def train(merges: int) -> tuple[Any, float]:
         tokenizer = Tokenizer(models.BPE())
-        cut = pre_tokenizers.Split(Regex(O200K.tokenizers_regex), "isolated")
+        cut = pre_tokenizers.Split(Regex(O200K.tokenizers_regexes[0]), "isolated")
         level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, level])
         trainer = ParityBpeTrainer(

@@ -217,7 +217,7 @@ def _with_digits(pattern: Pattern, digits: str) -> Pattern:
     """A pattern with another rule for numbers, in each of its texts."""
 
     def changed(text: str) -> str:
-        return _NUMBERS.sub(lambda _: DIGITS[digits], text)
+        return str(_NUMBERS.sub(lambda _: DIGITS[digits], text))
 
     return Pattern(
         name=f"{pattern.name}+{digits}",

@@ -59,9 +59,9 @@ fn stages(criterion: &mut Criterion) {
         std::iter::from_fn(move || run.next_rows().map(|(_, rows)| rows)).collect::<Vec<_>>()
     };
     let table = || {
-        let mut builder = Words::builder(vec![1], 1);
+        let mut builder = Words::builder(vec![1], 1, false);
         rows().iter().try_for_each(|rows| builder.push_rows(rows)).expect("sorted rows of one source");
-        builder.finish()
+        builder.finish().expect("counts of a few megabytes fit")
     };
     let mut group = criterion.benchmark_group("stages");
     group.bench_function("count 2 MB", |bencher| bencher.iter(|| black_box(count().unique_words())));
