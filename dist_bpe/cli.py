@@ -37,6 +37,19 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+def _end_at_once(number: int, _: Any) -> None:
+    """Kill what this process has started, an embedded Ray with workers that would end their task first, and end."""
+    found = [os.getpid()]
+    for pid in found:
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+    for pid in found[1:]:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(128 + number)
+
+
 @contextlib.contextmanager
 def _signals(received: list[int]) -> Iterator[None]:
     """Answer Ctrl-C or SIGTERM by KeyboardInterrupt, which also ends a call into the native core; twice: end at once.
@@ -47,7 +60,7 @@ def _signals(received: list[int]) -> Iterator[None]:
     def first(number: int, _: Any) -> None:
         received.append(number)
         for n in before:
-            signal.signal(n, lambda number, _: os._exit(128 + number))
+            signal.signal(n, _end_at_once)
         print("stopping; once more to stop at once …", file=sys.stderr, flush=True)
         raise KeyboardInterrupt
 

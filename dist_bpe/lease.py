@@ -77,13 +77,12 @@ class Lease:
 
 @contextlib.contextmanager
 def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
-    """Own a run folder, which must exist. `say` is told when there is somebody to wait for.
+    """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
 
     Raises:
         RunError: another driver works on it.
     """
     folder = run / FOLDER
-    folder.mkdir(exist_ok=True)
     before = max(_numbers(folder), default=0)
     if before:
         _wait_for_the_end_of(folder / f"{before:06}", run, say)

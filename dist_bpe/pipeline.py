@@ -195,7 +195,11 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     options = config.count.model_dump(mode="json", exclude={"table_bytes"})
     options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / LEASE).mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
     try:
         with lease(output, progress.say) as owned:
             _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
@@ -350,14 +354,11 @@ def _count_into(
             _warn(progress, report, text)
         owned.check()
         texts = tuple(token.text for token in config.count.special_tokens)
-        options = config.count
-        content = to_json(
-            manifest(
-                pattern, texts, options.normalization, options.max_word_bytes, options.min_word_count, commits, parts,
-                selection,
-            )
+        values = manifest(
+            pattern, texts, config.count.normalization, config.count.max_word_bytes, config.count.min_word_count,
+            commits, parts, selection,
         )  # fmt: skip
-        _publish_table(output, staging, parts, content)
+        _publish_table(output, staging, parts, to_json(values))
         finished = True
     finally:
         kept = 0 if finished else len(list(staging.glob("shard-*.json")))
