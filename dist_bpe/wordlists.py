@@ -20,7 +20,7 @@ import pyarrow.csv
 
 from dist_bpe import _core, finding, lines, tables
 from dist_bpe.counts import write_run
-from dist_bpe.documents import BATCH_ROWS, BadFile, Piece, by_group, is_text, of_bytes, of_numpy, of_texts
+from dist_bpe.documents import BATCH_ROWS, NO_GROUP, BadFile, Piece, by_group, is_text, of_bytes, of_numpy, of_texts
 from dist_bpe.errors import DataError, SourceError
 from dist_bpe.places import File
 from dist_bpe.pretokenize import Pattern
@@ -181,7 +181,8 @@ def _checked(rows: _Rows, path: str, words_of: WordList) -> Iterator[tuple[str, 
         yield words_of.name, words, counts
         return
     for name, at in by_group(of_numpy(np.arange(len(words))), rows.sources):
-        yield name, words.take(at), counts.take(at)
+        # A row that names no source is of the list's own.
+        yield (words_of.name if name == NO_GROUP else name), words.take(at), counts.take(at)
 
 
 def _whole(counts: Any, where: Where) -> Any:

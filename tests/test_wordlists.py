@@ -116,6 +116,9 @@ def test_sources_come_from_a_column_or_from_names(tmp_path: Path) -> None:
     assert len(digests) == 1
     lists = [WordList(lang, (str(tmp_path / "a.parquet"),), source=None) for lang in ("de", "en")]
     assert list(dist_bpe.import_counts(lists, output=tmp_path / "two").sources) == ["x", "y"]
+    (tmp_path / "none.jsonl").write_text('{"word":"a","count":1,"source":"x"}\n{"word":"b","count":1}\n')
+    unnamed = dist_bpe.import_counts([WordList("own", (str(tmp_path / "none.jsonl"),))], output=tmp_path / "none")
+    assert list(unnamed.sources) == ["own", "x"]
     (tmp_path / "e.txt").write_text("a 1\n")
     ran = run(
         "learn", tmp_path / "named", "--counts", f"de={tmp_path / 'e.txt'}", "--counts", f"en={tmp_path / 'e.txt'}",
