@@ -88,7 +88,6 @@ Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Read each ex
 Partitions = Annotated[int | None, typer.Option(help="Parts of the count table.  [default: 16]")]
 ShardBytes = Annotated[int | None, typer.Option(help="Text bytes one task counts.  [default: by the whole's size]")]
 TableBytes = Annotated[int | None, typer.Option(help="Memory of one task's word table.  [default: 512 MiB]")]
-Threads = Annotated[int, typer.Option(help="Threads of the learner.")]
 
 
 def _sources(inputs: list[str], text: str, group_by: str | None) -> list[dict[str, Any]]:
@@ -155,7 +154,6 @@ def train(
     partitions: Partitions = None,
     shard_bytes: ShardBytes = None,
     table_bytes: TableBytes = None,
-    threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
     verify: Verify = True,
@@ -179,7 +177,7 @@ def train(
         learn = _given(
             vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
             max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-            special_tokens_first=special_tokens_first, threads=threads,
+            special_tokens_first=special_tokens_first,
         )  # fmt: skip
         config = _config(
             inputs, output, text_column, group_by, special_token, no_special_tokens, engine, workers, address,
@@ -236,7 +234,6 @@ def learn(
     max_token_bytes: MaxToken = None,
     special_tokens_first: First = False,
     pad_to_multiple: Pad = None,
-    threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
     verify: Verify = True,
@@ -253,7 +250,7 @@ def learn(
     values = _given(
         vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
         max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-        special_tokens_first=special_tokens_first, threads=threads,
+        special_tokens_first=special_tokens_first,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers))

@@ -83,7 +83,6 @@ class LearnConfig(_Model):
         max_token_bytes: tokens never grow longer than this.
         special_tokens_first: special tokens get the ids from 0 on instead of the last ones.
         pad_to_multiple: reserved tokens are added until the size is a multiple of this.
-        threads: threads of the learner; the result does not depend on it.
     """
 
     vocab_size: int = Field(ge=1)
@@ -92,7 +91,6 @@ class LearnConfig(_Model):
     max_token_bytes: int | None = Field(default=None, ge=2)
     special_tokens_first: bool = False
     pad_to_multiple: int | None = Field(default=None, ge=1)
-    threads: int = Field(default=1, ge=1)
 
     def merges(self, special_tokens: Sequence[SpecialToken]) -> int:
         """How many merges fill the vocabulary.

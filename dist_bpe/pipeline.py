@@ -295,7 +295,7 @@ def learn(
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple, threads.
+            special_tokens_first, pad_to_multiple.
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -380,7 +380,6 @@ def _learn(
             min_pair_count=config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
-            threads=config.threads,
             on_words=lambda words, memory: stage.advance(
                 0, f"{words:,} unique words, about {human_bytes(memory)} of memory"
             ),
@@ -500,7 +499,7 @@ def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
-        "options": config.model_dump(exclude={"threads"}),
+        "options": config.model_dump(),
     }
 
 
