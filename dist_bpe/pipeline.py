@@ -461,8 +461,6 @@ def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]],
     if plan:
         move(staging / PLAN, output / PLAN)
     shutil.rmtree(staging, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        staging.parent.rmdir()
 
 
 def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
