@@ -179,7 +179,7 @@ class Retrainer:
         numbers = list(weights.integers.values())
         words = self.words.words(numbers, self.config.min_word_count, weights.jitter)
         least = weights.least(self.config.min_pair_count)
-        merges = _core.learn_merges(words, self.merges, least, self.config.max_token_bytes, self.config.threads)
+        merges = _core.learn_merges(words, self.merges, least, self.config.max_token_bytes)
         return self.measure(mixture, merges, began)
 
     def measure(self, mixture: Mixture, merges: pa.RecordBatch, began: float) -> Outcome:
@@ -452,7 +452,8 @@ def _floors(dev: Corpus, table: CountTable, outcome: Outcome) -> str:
     others = {
         name: sum(_word_totals(dev, name, table.normalization)[lang] for lang in bound)
         for name in PATTERNS
-        if name != pattern
+        # Rules for digits matter to few languages, and a pattern that cuts nothing sets no floor and no border either.
+        if name not in (pattern, "none") and "+" not in name
     }
     least = min(others, key=lambda name: (others[name], name))
     advice = (
