@@ -35,9 +35,9 @@ from dist_bpe.places import File
 PROBE_BYTES = 1 << 18
 PROBE_LIMIT = 8 << 20
 NEWLINE, CARRIAGE_RETURN, OPENING, CLOSING = b"\n\r{}"
-DAMAGED: tuple[type[Exception], ...] = (
-    OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, IsalError,
-)  # fmt: skip
+# The stub of `isal` takes its error for a value.
+_ISAL_ERROR: type[Exception] = IsalError  # type: ignore[assignment]
+DAMAGED = (OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, _ISAL_ERROR)
 
 _CODECS = {".gz": "gzip", ".gzip": "gzip", ".bgz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _UTF16 = {

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from dist_bpe import _core, finding, lines, tables
 from dist_bpe.counts import write_run
@@ -231,7 +230,7 @@ def _from_batches(batches: Iterable[Any], wanted: Sequence[str]) -> Iterator[_Ro
 
 def _parquet(file: File, words_of: WordList) -> Iterator[_Rows]:
     with file.open() as handle:
-        parquet = pq.ParquetFile(handle, metadata=tables.Parquet.metadata(file, handle))
+        parquet = tables.Parquet.open(file, handle)
         wanted = _column_names(parquet.schema_arrow.names, file.path, words_of)
         batches = parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False)
         yield from _from_batches(batches, wanted)

@@ -187,7 +187,7 @@ def test_what_limits_it_is_told(made: tuple[CountTable, Path, Path], tmp_path: P
     outcome = Retrainer(small, LearnConfig(vocab_size=(600,)), [], parallel).train(Mixture())
     told = " ".join(limits(small, parallel, outcome, "en"))
     assert "sets a floor: the words alone of hi" in told
-    assert "the pattern o200k cuts them into" in told
+    assert "the pattern gpt2-marks cuts them into" in told
 
 
 @settings(max_examples=100)
