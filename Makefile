@@ -32,8 +32,9 @@ corpus: $(VENV)/.built
 run: corpus
 	$(BIN)/dist-bpe train corpus --group-by lang --vocab-size 16000 -o run --overwrite
 
+# A file stays on one process, so that its fixtures are made once; most of the time goes to waiting for Ray to start.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Ten thousand simulated worlds, a crash at every step that touches the disk, nodes killed and frozen: minutes.
 test-faults: $(VENV)/.dev

@@ -335,7 +335,7 @@ def main() -> None:
                     contests += contest(corpus, pattern, [*ours, *peers], rounds, core)
             results[part] = contests
         elif part == "reading":
-            results[part] = reading(corpora, rounds, core)
+            results[part] = reading(whole, rounds, core)
         elif part == "whole":
             results[part] = whole_runs(whole, rounds, core)
             results["whole_megabytes"] = sum(corpus.with_suffix(".txt").stat().st_size for corpus in whole) / 1e6

@@ -150,7 +150,6 @@ WorkerMemory = Annotated[
     str | None, typer.Option(help="Of one worker, as in 2GB.  [default: its share of what is free]")
 ]
 DriverMemory = Annotated[str | None, typer.Option(help="Of learning, as in 16GB.  [default: what is free]")]
-Threads = Annotated[int, typer.Option(help="Threads of the learner.")]
 Format = Annotated[
     str | None, typer.Option(help="parquet, arrow, jsonl, text or lines.  [default: as the extension tells]")
 ]
@@ -274,7 +273,6 @@ def train(
     table_bytes: TableBytes = None,
     memory_per_worker: WorkerMemory = None,
     driver_memory: DriverMemory = None,
-    threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
     restart: Restart = False,
@@ -295,7 +293,7 @@ def train(
         learn = _given(
             vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
             max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-            special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
+            special_tokens_first=special_tokens_first, driver_memory=driver_memory,
         )  # fmt: skip
         config = _config(
             inputs, output,
@@ -404,7 +402,6 @@ def learn(
     special_tokens_first: First = False,
     pad_to_multiple: Pad = None,
     driver_memory: DriverMemory = None,
-    threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
     verify: Verify = True,
@@ -434,7 +431,7 @@ def learn(
     values = _given(
         vocab_size=vocab_size, mixture=given, parity=parity, min_pair_count=min_pair_count,
         min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-        special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
+        special_tokens_first=special_tokens_first, driver_memory=driver_memory,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     if (parity is None) != (dev is None):
@@ -585,7 +582,6 @@ def balance(
     min_pair_count: MinPair = None,
     min_word_count: MinWordLearn = None,
     max_token_bytes: MaxToken = None,
-    threads: Threads = 1,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
     ] = None,
@@ -608,7 +604,7 @@ def balance(
         raise UsageError(f"--beta {beta:g} must be 0 or more.")
     values = _given(
         vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
-        max_token_bytes=max_token_bytes, threads=threads,
+        max_token_bytes=max_token_bytes,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     held_out = read_parallel(dev) if dev else None

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
-from dist_bpe.documents import Skipped, of_bytes, of_numpy
+from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
@@ -604,7 +604,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
 
 def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A part's rows as batches of (word, source number in the order of `names`, count)."""
-    order = pa.array(names, pa.string())
+    order = of_texts(names)
     with pq.ParquetFile(path, read_dictionary=["source"], page_checksum_verification=True) as file:
         for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
             source = batch.column("source")
@@ -616,7 +616,7 @@ def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
     """Write merged rows as a part, as `merge_part` does."""
     rows = 0
-    names = pa.array(sources, pa.string())
+    names = of_texts(sources)
     with (
         publish(path) as temporary,
         NewFile(temporary) as sink,

@@ -108,6 +108,9 @@ def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
         owned.check()  # if the run is lost, that comes first: the other error is a consequence
         raise
     finally:
+        if owned._file.exists():
+            with contextlib.suppress(OSError):
+                owned.staging.parent.rmdir()  # where nothing is left to go on with
         owned.release()
 
 

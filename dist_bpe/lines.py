@@ -26,6 +26,7 @@ from dist_bpe.documents import (
     Skipped,
     by_group,
     of_bytes,
+    of_texts,
     valid_texts,
 )
 from dist_bpe.errors import DataError, SourceError
@@ -547,5 +548,5 @@ def _slowly(
         if reading.group_by is None:
             yield Batch(reading.source, array, offset)
         else:
-            for name, part in by_group(array, pa.array(groups, pa.string())):
+            for name, part in by_group(array, of_texts(groups)):
                 yield Batch(name, part, offset)

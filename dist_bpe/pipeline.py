@@ -463,8 +463,6 @@ def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]],
     if plan:
         move(staging / PLAN, output / PLAN)
     shutil.rmtree(staging, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        staging.parent.rmdir()
 
 
 def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
@@ -637,7 +635,7 @@ def learn(
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple, threads, driver_memory.
+            special_tokens_first, pad_to_multiple, driver_memory.
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -745,7 +743,6 @@ def _learn(
             min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
-            threads=config.threads,
             on_words=lambda words, memory: stage.advance(
                 0, f"{words:,} unique words, about {human_bytes(memory)} of memory"
             ),
@@ -1054,7 +1051,7 @@ def _fingerprints(table: CountTable, config: LearnConfig, dev: Corpus | None) ->
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
-        "options": config.model_dump(exclude={"threads", "driver_memory", "mixture"}),
+        "options": config.model_dump(exclude={"driver_memory", "mixture"}),
         **({} if weights.natural else {"mixture": weights.fingerprint()}),
         **({"development": dev.digest()} if dev and config.parity else {}),
     }
