@@ -249,6 +249,7 @@ class RayEngine:
         self.memory_per_worker = memory_per_worker or int(min(node.get("memory", 0) // node["CPU"] for node in nodes))
         self.workers = min(workers or available, available)
         self.slots = 2 * self.workers
+        self._remote = ray.remote(_with_node)  # made once: Ray sends each such object to all workers
         self._heard: dict[str, float] = {}  # when a node last finished something
         self._turn = self._lost = 0
         self._looked = -math.inf
@@ -327,10 +328,8 @@ class RayEngine:
         # Ray's own retries are off: it repeats a task killed for memory without limit, and hides the first cause.
         # `max_retries=0` also turns off its reconstruction, which hangs on a frozen node.
         where = self._answering() if elsewhere else "SPREAD"
-        remote = self._ray.remote(_with_node).options(
-            num_cpus=1, max_retries=0, scheduling_strategy=where, **self._memory
-        )
-        return remote.remote(function, task)
+        options = {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": where, **self._memory}
+        return self._remote.options(**options).remote(function, task)
 
     def _answering(self) -> Any:
         """Hard affinity to a node: the ones heard from last take turns. A frozen node looks alive for half a minute."""

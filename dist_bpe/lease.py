@@ -96,9 +96,11 @@ def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
         if number < owned.number:
             (folder / f"{number:06}").unlink(missing_ok=True)
     owned.staging.parent.mkdir(exist_ok=True)
-    for found in sorted(owned.staging.parent.iterdir()):
-        if found != owned.staging:
-            move(found, owned.staging) if not owned.staging.exists() else shutil.rmtree(found, ignore_errors=True)
+    for found in list(owned.staging.parent.iterdir()):
+        if found.name.isdigit():
+            move(found, owned.staging)
+        else:
+            shutil.rmtree(found, ignore_errors=True)  # one that was never finished making
     owned._thread.start()
     try:
         yield owned

@@ -452,7 +452,9 @@ def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]],
     for part in parts:
         if (staging / part["staged"]).exists():
             move(staging / part["staged"], folder / part["file"])
-    write(folder / "manifest.json", content)
+    # Only by renames, so that the folder never holds what a crash left half-written.
+    write(staging / "manifest.json", content)
+    move(staging / "manifest.json", folder / "manifest.json")
     if plan := unsealed(staging / PLAN):
         write(staging / PLAN, sealed(plan | {"table": sha256(folder / "manifest.json")}))
     if (output / COUNTS).exists():
