@@ -200,7 +200,6 @@ def learn_merges(
     merges: int,
     min_pair_count: int = 2,
     max_token_bytes: int | None = None,
-    threads: int = 1,
     progress: Callable[[int], None] | None = None,
     plain: bool = False,
 ) -> Any:

@@ -179,7 +179,7 @@ class Retrainer:
         numbers = list(weights.integers.values())
         words = self.words.words(numbers, self.config.min_word_count, weights.jitter)
         least = weights.least(self.config.min_pair_count)
-        merges = _core.learn_merges(words, self.merges, least, self.config.max_token_bytes, self.config.threads)
+        merges = _core.learn_merges(words, self.merges, least, self.config.max_token_bytes)
         return self.measure(mixture, merges, began)
 
     def measure(self, mixture: Mixture, merges: pa.RecordBatch, began: float) -> Outcome:

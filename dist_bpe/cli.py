@@ -37,6 +37,19 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+def _end_at_once(number: int, _: Any) -> None:
+    """Kill what this process has started, an embedded Ray with workers that would end their task first, and end."""
+    found = [os.getpid()]
+    for pid in found:
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+    for pid in found[1:]:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(128 + number)
+
+
 @contextlib.contextmanager
 def _signals(received: list[int]) -> Iterator[None]:
     """Answer Ctrl-C or SIGTERM by KeyboardInterrupt, which also ends a call into the native core; twice: end at once.
@@ -47,7 +60,7 @@ def _signals(received: list[int]) -> Iterator[None]:
     def first(number: int, _: Any) -> None:
         received.append(number)
         for n in before:
-            signal.signal(n, lambda number, _: os._exit(128 + number))
+            signal.signal(n, _end_at_once)
         print("stopping; once more to stop at once …", file=sys.stderr, flush=True)
         raise KeyboardInterrupt
 
@@ -137,7 +150,6 @@ WorkerMemory = Annotated[
     str | None, typer.Option(help="Of one worker, as in 2GB.  [default: its share of what is free]")
 ]
 DriverMemory = Annotated[str | None, typer.Option(help="Of learning, as in 16GB.  [default: what is free]")]
-Threads = Annotated[int, typer.Option(help="Threads of the learner.")]
 Format = Annotated[
     str | None, typer.Option(help="parquet, arrow, jsonl, text or lines.  [default: as the extension tells]")
 ]
@@ -261,7 +273,6 @@ def train(
     table_bytes: TableBytes = None,
     memory_per_worker: WorkerMemory = None,
     driver_memory: DriverMemory = None,
-    threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
     restart: Restart = False,
@@ -282,7 +293,7 @@ def train(
         learn = _given(
             vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
             max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-            special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
+            special_tokens_first=special_tokens_first, driver_memory=driver_memory,
         )  # fmt: skip
         config = _config(
             inputs, output,
@@ -391,7 +402,6 @@ def learn(
     special_tokens_first: First = False,
     pad_to_multiple: Pad = None,
     driver_memory: DriverMemory = None,
-    threads: Threads = 1,
     name: Name = None,
     overwrite: Overwrite = False,
     verify: Verify = True,
@@ -421,7 +431,7 @@ def learn(
     values = _given(
         vocab_size=vocab_size, mixture=given, parity=parity, min_pair_count=min_pair_count,
         min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-        special_tokens_first=special_tokens_first, driver_memory=driver_memory, threads=threads,
+        special_tokens_first=special_tokens_first, driver_memory=driver_memory,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     if (parity is None) != (dev is None):
@@ -572,7 +582,6 @@ def balance(
     min_pair_count: MinPair = None,
     min_word_count: MinWordLearn = None,
     max_token_bytes: MaxToken = None,
-    threads: Threads = 1,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
     ] = None,
@@ -595,7 +604,7 @@ def balance(
         raise UsageError(f"--beta {beta:g} must be 0 or more.")
     values = _given(
         vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
-        max_token_bytes=max_token_bytes, threads=threads,
+        max_token_bytes=max_token_bytes,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
     held_out = read_parallel(dev) if dev else None

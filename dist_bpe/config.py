@@ -135,7 +135,6 @@ class LearnConfig(_Model):
         max_token_bytes: tokens never grow longer than this.
         special_tokens_first: special tokens get the ids from 0 on instead of the last ones.
         pad_to_multiple: reserved tokens are added until the size is a multiple of this.
-        threads: threads of the learner; the result does not depend on it.
         driver_memory: bytes that learning may take, by default what is free: a table that needs more is refused.
     """
 
@@ -147,7 +146,6 @@ class LearnConfig(_Model):
     max_token_bytes: int | None = Field(default=None, ge=2)
     special_tokens_first: bool = False
     pad_to_multiple: int | None = Field(default=None, ge=1)
-    threads: int = Field(default=1, ge=1)
     driver_memory: ByteSize | None = Field(default=None, ge=1)
 
     def merges(self, special_tokens: Sequence[SpecialToken]) -> int:

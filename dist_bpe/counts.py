@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
-from dist_bpe.documents import Skipped
+from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
@@ -311,11 +312,13 @@ def merged(staging: Path, folder: Path) -> list[dict[str, Any]]:
 def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, task: CountTask) -> None:
     # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
     # keeps the crossing into the native one down to unique words.
-    words: Counter[bytes] = Counter()
+    words: Counter[str] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
         for piece in _core.cut(text, task.special_tokens) if task.special_tokens else (text,):
-            words.update(pattern.words(_core.normalize(piece, task.normalization) if task.normalization else piece))
-    counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
+            words.update(pattern.pieces(_core.normalize(piece, task.normalization) if task.normalization else piece))
+    del words[""]
+    counts = np.fromiter(words.values(), np.uint64, len(words))
+    counter.add_words(source, of_bytes(list(map(str.encode, words))), of_numpy(counts))
 
 
 def merge_tasks(
@@ -342,7 +345,7 @@ def merge_tasks(
 
 
 def _read_slice(run: RunSlice) -> Iterator[pa.RecordBatch]:
-    mapping = pa.array(run.sources, pa.uint32())
+    mapping = of_numpy(np.array(run.sources, np.uint32))
     path = Path(run.path)
     try:
         descriptor = step("open", path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -601,7 +604,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
 
 def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A part's rows as batches of (word, source number in the order of `names`, count)."""
-    order = pa.array(names, pa.string())
+    order = of_texts(names)
     with pq.ParquetFile(path, read_dictionary=["source"], page_checksum_verification=True) as file:
         for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
             source = batch.column("source")
@@ -613,7 +616,7 @@ def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
     """Write merged rows as a part, as `merge_part` does."""
     rows = 0
-    names = pa.array(sources, pa.string())
+    names = of_texts(sources)
     with (
         publish(path) as temporary,
         NewFile(temporary) as sink,

@@ -217,6 +217,11 @@ def of_bytes(values: Sequence[bytes | None]) -> Any:
     return pa.Array.from_buffers(kind, len(parts), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
+def of_texts(values: Iterable[str | None]) -> Any:
+    """Short texts as a string array; see `of_numpy`."""
+    return of_bytes([None if value is None else value.encode() for value in values]).cast(pa.string())
+
+
 class Column(NamedTuple):
     """A field of a schema.
 

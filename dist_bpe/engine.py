@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dist_bpe import budget
-from dist_bpe.errors import DistBpeError, UsageError
+from dist_bpe.errors import DistBpeError, RunError, UsageError
 from dist_bpe.ledger import Ledger, Unit
 from dist_bpe.storage import write
 
@@ -107,7 +107,7 @@ def run(engine: Engine, function: Callable[[T], R], ledger: Ledger[T, R]) -> Ite
                 try:
                     result = engine.result(handle)
                 except AttemptError as error:
-                    ledger.fail(number, str(error), error.own)
+                    ledger.fail(number, str(error), error.own, time.monotonic())
                 else:
                     if ledger.finish(number, result, time.monotonic()):
                         yield result
@@ -217,16 +217,21 @@ class RayEngine:
                 except (ConnectionError, RuntimeError) as error:
                     raise UsageError(f"no Ray cluster answers at {address}: {error}") from error
             elif self._owned:
-                # Only "local" is sure to start a Ray of our own: a bare init attaches to any stale cluster on this
-                # machine.
-                ray.init(
-                    address="local",
-                    num_cpus=workers or default_workers(),
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    object_store_memory=100 << 20,  # results are small: the data goes through the run folder
-                )
+                try:
+                    # Only "local" is sure to start a Ray of our own: a bare init attaches to any stale cluster on this
+                    # machine.
+                    ray.init(
+                        address="local",
+                        num_cpus=workers or default_workers(),
+                        include_dashboard=False,
+                        log_to_driver=False,
+                        logging_level=logging.ERROR,
+                        object_store_memory=100 << 20,  # results are small: the data goes through the run folder
+                    )
+                except Exception as error:  # Ray raises no class of its own for this
+                    raise RunError(
+                        f"no embedded Ray could be started ({_first_line(error)}). Try again, or use --engine local."
+                    ) from error
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
         if not nodes:

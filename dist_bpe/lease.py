@@ -77,13 +77,12 @@ class Lease:
 
 @contextlib.contextmanager
 def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
-    """Own a run folder, which must exist. `say` is told when there is somebody to wait for.
+    """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
 
     Raises:
         RunError: another driver works on it.
     """
     folder = run / FOLDER
-    folder.mkdir(exist_ok=True)
     before = max(_numbers(folder), default=0)
     if before:
         _wait_for_the_end_of(folder / f"{before:06}", run, say)
@@ -107,6 +106,9 @@ def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
         owned.check()  # if the run is lost, that comes first: the other error is a consequence
         raise
     finally:
+        if owned._file.exists():
+            with contextlib.suppress(OSError):
+                owned.staging.parent.rmdir()  # where nothing is left to go on with
         owned.release()
 
 

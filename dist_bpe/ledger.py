@@ -27,6 +27,8 @@ MAX_STALLS = 6
 PATIENCE = 4.0
 #: Seconds on top of that for attempts that may have been on a lost node.
 GRACE_SECONDS = 10.0
+#: A worker that died so many seconds before a node was found lost may have died of that: its unit is not blamed.
+FORGIVEN_SECONDS = 60.0
 
 
 class Unit(Protocol):
@@ -58,7 +60,7 @@ class Attempt(Generic[T]):
 @dataclass
 class _State(Generic[T, R]):
     task: T
-    failures: int = 0
+    failures: list[float] = field(default_factory=list)  # when
     stalls: int = 0
     elsewhere: bool = False
     first_cause: str = ""
@@ -138,7 +140,7 @@ class Ledger(Generic[T, R]):
         self._commit(state, result)
         return True
 
-    def fail(self, number: int, cause: str, own: bool) -> None:
+    def fail(self, number: int, cause: str, own: bool, now: float) -> None:
         """An attempt ended without a result: by a fault of its `own` (or its worker's), or because a node was lost.
 
         Raises:
@@ -149,12 +151,15 @@ class Ledger(Generic[T, R]):
             return
         state = self._state(attempt)
         state.running.discard(number)
-        state.failures += own
+        if own:
+            state.failures.append(now)
         state.first_cause = state.first_cause or cause
         self._again(state)
 
     def suspect(self, now: float) -> None:
         """A node was lost, and nobody knows what ran there: all attempts out get a deadline soon, at no cost."""
+        for state in self._units.values():
+            state.failures = [when for when in state.failures if when < now - FORGIVEN_SECONDS]
         soon = now + PATIENCE * self._longest + GRACE_SECONDS
         self._suspects |= {n: soon for n, a in self._attempts.items() if n not in self._suspects and soon < a.deadline}
 
@@ -203,13 +208,13 @@ class Ledger(Generic[T, R]):
         """Try a unit once more, or split it, or give it up; unless nothing needs it, or another attempt is out."""
         if not self._needed(state) or state.running or state.queued:
             return
-        if state.failures < MAX_FAILURES and state.stalls < MAX_STALLS:
+        if len(state.failures) < MAX_FAILURES and state.stalls < MAX_STALLS:
             self._enqueue(state, first=True)
         elif not self._split(state):
             stalls = f" and stalled {state.stalls} times" if state.stalls else ""
             raise RunError(
-                f"{state.task} failed {state.failures} times{stalls}, and what was finished is kept. The first cause: "
-                f"{state.first_cause.rstrip('.')}."
+                f"{state.task} failed {len(state.failures)} times{stalls}, and what was finished is kept. The first "
+                f"cause: {state.first_cause.rstrip('.')}."
             )
 
     def _split(self, state: _State[T, R]) -> bool:

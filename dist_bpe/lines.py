@@ -26,6 +26,7 @@ from dist_bpe.documents import (
     Skipped,
     by_group,
     of_bytes,
+    of_texts,
     valid_texts,
 )
 from dist_bpe.errors import DataError, SourceError
@@ -35,9 +36,9 @@ from dist_bpe.places import File
 PROBE_BYTES = 1 << 18
 PROBE_LIMIT = 8 << 20
 NEWLINE, CARRIAGE_RETURN, OPENING, CLOSING = b"\n\r{}"
-DAMAGED: tuple[type[Exception], ...] = (
-    OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, IsalError,
-)  # fmt: skip
+# The stub of `isal` takes its error for a value.
+_ISAL_ERROR: type[Exception] = IsalError  # type: ignore[assignment]
+DAMAGED = (OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, _ISAL_ERROR)
 
 _CODECS = {".gz": "gzip", ".gzip": "gzip", ".bgz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _UTF16 = {
@@ -547,5 +548,5 @@ def _slowly(
         if reading.group_by is None:
             yield Batch(reading.source, array, offset)
         else:
-            for name, part in by_group(array, pa.array(groups, pa.string())):
+            for name, part in by_group(array, of_texts(groups)):
                 yield Batch(name, part, offset)

@@ -50,7 +50,6 @@ def learn_merges(
     min_pair_count: int = 2,
     min_word_count: int = 1,
     max_token_bytes: int | None = None,
-    threads: int = 1,
     on_words: Callable[[int, int], None] | None = None,
     on_merge: Callable[[int], None] | None = None,
 ) -> Learned:
@@ -66,7 +65,6 @@ def learn_merges(
         min_pair_count: least weighted count of a pair that is merged.
         min_word_count: words with a smaller raw count, over all sources, take no part.
         max_token_bytes: tokens never grow longer than this many bytes.
-        threads: threads the learner may use; the result does not depend on it.
         on_words: called once before learning with (unique words, bytes of memory the learner will take).
         on_merge: called a few times a second with the number of merges done.
 
@@ -80,7 +78,7 @@ def learn_merges(
         words = _core.Words(batches(), weights, min_word_count)
     if on_words:
         on_words(len(words), words.learn_bytes)
-    learned = _core.learn_merges(words, merges, min_pair_count, max_token_bytes, threads, on_merge)
+    learned = _core.learn_merges(words, merges, min_pair_count, max_token_bytes, on_merge)
     number = len(words)
     del words  # the replay streams the table again, so the learner's copy need not stay beside it
     replaced, tokens = _core.replay(learned.column(0), learned.column(1), batches(), len(sources))

@@ -195,7 +195,11 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     options = config.count.model_dump(mode="json", exclude={"table_bytes"})
     options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / LEASE).mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
     try:
         with lease(output, progress.say) as owned:
             _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
@@ -350,14 +354,11 @@ def _count_into(
             _warn(progress, report, text)
         owned.check()
         texts = tuple(token.text for token in config.count.special_tokens)
-        options = config.count
-        content = to_json(
-            manifest(
-                pattern, texts, options.normalization, options.max_word_bytes, options.min_word_count, commits, parts,
-                selection,
-            )
+        values = manifest(
+            pattern, texts, config.count.normalization, config.count.max_word_bytes, config.count.min_word_count,
+            commits, parts, selection,
         )  # fmt: skip
-        _publish_table(output, staging, parts, content)
+        _publish_table(output, staging, parts, to_json(values))
         finished = True
     finally:
         kept = 0 if finished else len(list(staging.glob("shard-*.json")))
@@ -460,8 +461,6 @@ def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]],
     if plan:
         move(staging / PLAN, output / PLAN)
     shutil.rmtree(staging, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        staging.parent.rmdir()
 
 
 def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
@@ -634,7 +633,7 @@ def learn(
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple, threads, driver_memory.
+            special_tokens_first, pad_to_multiple, driver_memory.
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -742,7 +741,6 @@ def _learn(
             min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
-            threads=config.threads,
             on_words=lambda words, memory: stage.advance(
                 0, f"{words:,} unique words, about {human_bytes(memory)} of memory"
             ),
@@ -1052,7 +1050,7 @@ def _fingerprints(table: CountTable, config: LearnConfig, dev: Corpus | None) ->
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
-        "options": config.model_dump(exclude={"threads", "driver_memory", "mixture"}),
+        "options": config.model_dump(exclude={"driver_memory", "mixture"}),
         **({} if weights.natural else {"mixture": weights.fingerprint()}),
         **({"development": dev.digest()} if dev and config.parity else {}),
     }

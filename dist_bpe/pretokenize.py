@@ -67,23 +67,28 @@ class Pattern:
         alone = self.tokenizers_regexes if len(self.tokenizers_regexes) == 1 else ()
         return (self.regex, *alone, self.tiktoken_regex, *self.aliases)
 
-    def words(self, text: str) -> list[bytes]:
-        """Cut a text into words, through the `regex` module.
+    def pieces(self, text: str) -> list[str]:
+        """Cut a text into words, through the `regex` module; there may be empty ones among them.
 
         The whole match counts, so capture groups change nothing; empty matches are passed over; text between matches is
         kept as words of its own, as the behaviour "isolated" of `tokenizers` does. (`tiktoken` drops such text.)
+        """
+        compiled = _compile(self.regex)
+        if not compiled.groups:
+            found: list[str] = compiled.findall(text)
+            # Matches never overlap, so only their lengths can show that something was lost between them.
+            if sum(map(len, found)) == len(text):
+                return found
+        return _isolated(compiled.finditer(text), text)
+
+    def words(self, text: str) -> list[bytes]:
+        """The pieces as bytes, without empty ones.
 
         Raises:
             UsageError: the text has a lone surrogate.
         """
-        compiled = _compile(self.regex)
         try:
-            if not compiled.groups:
-                found = compiled.findall(text)
-                # Matches never overlap, so only their lengths can show that something was lost between them.
-                if sum(map(len, found)) == len(text):
-                    return [word.encode() for word in found if word]
-            return [word.encode() for word in _isolated(compiled.finditer(text), text)]
+            return [piece.encode() for piece in self.pieces(text) if piece]
         except UnicodeEncodeError as error:
             raise surrogate_error(text) from error
 

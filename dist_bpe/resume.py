@@ -9,7 +9,7 @@ from typing import Any
 
 from dist_bpe import _core
 from dist_bpe.counts import FORMAT_VERSION
-from dist_bpe.sources import Plan, Source
+from dist_bpe.sources import SPLIT, Plan, Source
 
 MOST_SHOWN = 5
 PATTERN = "pattern"
@@ -57,7 +57,7 @@ def fingerprint(planned: Plan, sources: list[Source], options: dict[str, Any]) -
             for file in planned.files
         },
         "datasets": memory,
-        "shards": {"number": len(planned.shards), "borders": borders.hexdigest()},
+        "shards": {"number": len(planned.shards), "borders": borders.hexdigest(), "pieces when split": SPLIT},
         "policies": {
             source.name: {"on_bad_file": source.on_bad_file, "on_bad_row": source.on_bad_row} for source in sources
         },

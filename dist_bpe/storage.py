@@ -174,7 +174,13 @@ def create_if_absent(path: Path, content: bytes) -> bool:
         flush(temporary)
         try:
             step("link", path, lambda: path.hardlink_to(temporary))
-        except FileExistsError:
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise RunError(
+                    f"{path.parent} lies on a file system without hard links, which a run needs: name another folder."
+                ) from error
+            if not isinstance(error, FileExistsError):
+                raise
             # The answer to a link can be lost on NFS, and its repetition finds the name taken: the links tell by whom.
             return temporary.stat().st_nlink > 1
     finally:

@@ -51,23 +51,22 @@ class Parquet:
     """Parquet: shards begin at row groups, since the middle of one is reached only by decoding from its start."""
 
     @staticmethod
-    def metadata(file: File, handle: Any) -> Any:
-        """The footer.
+    def open(file: File, handle: Any, **options: Any) -> Any:
+        """The reader of an open file.
 
         Raises:
             BadFile: the file is no Parquet, or damaged.
         """
         try:
-            return pq.read_metadata(handle)
+            return pq.ParquetFile(handle, **options)
         except (OSError, pa.ArrowException) as error:
-            if isinstance(error, (FileNotFoundError, PermissionError)):
-                raise file.place.translate(error, file.key) from error
             raise _not_parquet(file, error) from error
 
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:
         """Read the footer and check the columns; sizes are those before compression."""
-        metadata = cls.metadata(file, file.key if file.place.local else file.open(FOOTER_BYTES))
+        with file.open(FOOTER_BYTES) as handle:
+            metadata = cls.open(file, handle).metadata
         schema = metadata.schema.to_arrow_schema()
         column = locate(schema, reading.text, file.path)
         if reading.group_by:
@@ -79,32 +78,25 @@ class Parquet:
     def _batches(cls, piece: Piece, paths: dict[str, str]) -> Iterator[tuple[dict[str, tuple[Any, Any]], int]]:
         """Columns by what they are ("text", "group"), each with the names below it, and the row they begin at."""
         file = piece.require_file()
-        file.check_size()
-        handle = file.key if file.place.local else file.open()
-        metadata = cls.metadata(file, handle)
-        schema = metadata.schema.to_arrow_schema()
-        columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
-        places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
-        text = columns.get("text")
+        # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group holds
+        # gigabytes; a dataset scanner would take the whole group.
+        options = {"pre_buffer": False, "buffer_size": 1 << 20}
         row = piece.first_row
-
-        def repeats(group: int) -> bool:
-            return text is not None and _repeats(metadata.row_group(group).column(text.leaf))
-
-        for dictionary, some in groupby(range(piece.first, piece.last), repeats):
-            groups, read_dictionary = list(some), []
-            rows = BATCH_ROWS if text is None else _batch_rows(metadata, groups, text.leaf)
-            if dictionary and text:
-                if text.many or len(text.names) > 1:
+        with file.open() as handle:
+            parquet = cls.open(file, handle, **options)
+            metadata = parquet.metadata
+            schema = metadata.schema.to_arrow_schema()
+            columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
+            places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
+            text = columns.get("text")
+            for dictionary, groups in _alike(metadata, range(piece.first, piece.last), text):
+                rows = BATCH_ROWS if text is None else _batch_rows(metadata, groups, text.leaf)
+                reader = parquet
+                if dictionary and text and (text.many or len(text.names) > 1):
                     rows = min(rows, 256)  # Arrow cannot read a dictionary inside a struct or list
-                else:
-                    read_dictionary = [places["text"]]
-            # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group
-            # holds gigabytes; a dataset scanner would take the whole group.
-            with pq.ParquetFile(
-                handle, metadata=metadata, read_dictionary=read_dictionary, pre_buffer=False, buffer_size=1 << 20
-            ) as parquet:
-                for batch in parquet.iter_batches(
+                elif dictionary:
+                    reader = pq.ParquetFile(handle, metadata=metadata, read_dictionary=[places["text"]], **options)
+                for batch in reader.iter_batches(
                     batch_size=rows, row_groups=groups, columns=list(places.values()), use_threads=False
                 ):
                     yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
@@ -144,6 +136,12 @@ def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> int:
         group = metadata.row_group(i)
         rows = min(rows, max(1, BATCH_BYTES * group.num_rows // max(1, group.column(leaf).total_uncompressed_size)))
     return rows
+
+
+def _alike(metadata: Any, groups: Iterable[int], text: Column | None) -> Iterator[tuple[bool, list[int]]]:
+    """Row groups that follow each other and are to be read alike: as dictionaries or not."""
+    for repeats, some in groupby(groups, lambda i: bool(text and _repeats(metadata.row_group(i).column(text.leaf)))):
+        yield repeats, list(some)
 
 
 def _repeats(column: Any) -> bool:

@@ -17,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from dist_bpe import _core, finding, lines, tables
 from dist_bpe.counts import write_run
-from dist_bpe.documents import BATCH_ROWS, BadFile, Piece, by_group, is_text
+from dist_bpe.documents import BATCH_ROWS, NO_GROUP, BadFile, Piece, by_group, is_text, of_bytes, of_numpy, of_texts
 from dist_bpe.errors import DataError, SourceError
 from dist_bpe.places import File
 from dist_bpe.pretokenize import Pattern
@@ -33,7 +32,6 @@ FORMATS = ("parquet", "arrow", "jsonl", "csv", "tsv", "words")
 SOURCE_COLUMN = "source"
 # Words whose cut by the pattern is looked at.
 PROBED_WORDS = 10_000
-ZERO = pa.scalar(0, pa.uint64())  # beside a plain 0, Arrow would take the counts for signed ones
 # Integers that a double tells from their neighbours.
 EXACT_FLOAT = 1 << 53
 
@@ -98,13 +96,12 @@ def gather(
     for words_of in lists:
         for name, words, counts in _read(words_of):
             counter = counters.setdefault(name, _core.Counter(1, None, []))
-            lengths = pc.binary_length(words)
-            some = pc.not_equal(counts, ZERO)
-            kept = pc.and_(some, pc.greater(lengths, 0))
-            empty += pc.sum(pc.and_not(some, kept)).as_py() or 0
-            words, counts = words.filter(kept), counts.filter(kept)
-            counter.add_words(0, words, counts)
-            sizes[name] = sizes.get(name, 0) + _bytes(lengths.filter(kept), counts)
+            numbers, lengths = counts.to_numpy(), pc.binary_length(words).to_numpy()
+            kept = np.flatnonzero((numbers > 0) & (lengths > 0))
+            empty += int(np.count_nonzero((numbers > 0) & (lengths == 0)))
+            words = words.take(of_numpy(kept))
+            counter.add_words(0, words, of_numpy(numbers[kept]))
+            sizes[name] = sizes.get(name, 0) + _bytes(lengths[kept], numbers[kept])
             if len(probed) < PROBED_WORDS:
                 probed += words.slice(0, PROBED_WORDS - len(probed)).to_pylist()
             if sum(counter.memory_bytes for counter in counters.values()) > table_bytes:
@@ -126,11 +123,10 @@ def gather(
 
 
 def _bytes(lengths: Any, counts: Any) -> int:
-    if not len(counts):
-        return 0
-    if pc.max(lengths).as_py() * pc.max(counts).as_py() * len(counts) < 1 << 63:
-        return int(np.dot(lengths.cast(pa.uint64()).to_numpy(), counts.to_numpy()))
-    return sum(length * count for length, count in zip(lengths.to_pylist(), counts.to_pylist(), strict=True))
+    """The sum of length times count, past 64 bits where it has to be."""
+    if int(lengths.max(initial=0)) * int(counts.max(initial=0)) * len(counts) < 1 << 63:
+        return int(np.dot(lengths.astype(np.uint64), counts))
+    return sum(length * count for length, count in zip(lengths.tolist(), counts.tolist(), strict=True))
 
 
 def _doubts(words: Sequence[bytes], pattern: Pattern) -> list[str]:
@@ -184,8 +180,9 @@ def _checked(rows: _Rows, path: str, words_of: WordList) -> Iterator[tuple[str, 
     if rows.sources is None:
         yield words_of.name, words, counts
         return
-    for name, at in by_group(pa.array(np.arange(len(words))), rows.sources):
-        yield name, words.take(at), counts.take(at)
+    for name, at in by_group(of_numpy(np.arange(len(words))), rows.sources):
+        # A row that names no source is of the list's own.
+        yield (words_of.name if name == NO_GROUP else name), words.take(at), counts.take(at)
 
 
 def _whole(counts: Any, where: Where) -> Any:
@@ -193,7 +190,7 @@ def _whole(counts: Any, where: Where) -> Any:
     if pa.types.is_integer(counts.type) and not counts.null_count:
         with contextlib.suppress(pa.ArrowInvalid):  # a negative one, which is found below
             return counts.cast(pa.uint64())
-    return pa.array([_whole_one(value, i, where) for i, value in enumerate(counts.to_pylist())], pa.uint64())
+    return of_numpy(np.array([_whole_one(one, i, where) for i, one in enumerate(counts.to_pylist())], np.uint64))
 
 
 def _whole_one(value: Any, i: int, where: Where) -> int:
@@ -231,7 +228,7 @@ def _from_batches(batches: Iterable[Any], wanted: Sequence[str]) -> Iterator[_Ro
 
 def _parquet(file: File, words_of: WordList) -> Iterator[_Rows]:
     with file.open() as handle:
-        parquet = pq.ParquetFile(handle, metadata=tables.Parquet.metadata(file, handle))
+        parquet = tables.Parquet.open(file, handle)
         wanted = _column_names(parquet.schema_arrow.names, file.path, words_of)
         batches = parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False)
         yield from _from_batches(batches, wanted)
@@ -271,7 +268,7 @@ def _csv(file: File, words_of: WordList) -> Iterator[_Rows]:
 
 
 def _names(values: Iterable[bytes]) -> Any:
-    return pa.array([value.decode(errors="replace") for value in values], pa.string())
+    return of_texts(value.decode(errors="replace") for value in values)
 
 
 def _lines(file: File) -> Iterator[list[tuple[int, bytes]]]:
@@ -297,10 +294,10 @@ def _jsonl(file: File, words_of: WordList) -> Iterator[_Rows]:
         numbers = [i for i, _ in block]
         # As Python's own numbers: integers past 2^53 beside floats have no one type.
         counts = [_whole_one(row.count, i, lambda i: f"{file.path}: row {numbers[i]:,}") for i, row in enumerate(rows)]  # noqa: B023
-        sources = pa.array([row.source for row in rows], pa.string())
+        sources = of_texts(row.source for row in rows)
         yield _Rows(
-            pa.array([row.word for row in rows], pa.large_string()),
-            pa.array(counts, pa.uint64()),
+            of_bytes([row.word.encode() for row in rows]),
+            of_numpy(np.array(counts, np.uint64)),
             sources if words_of.source is not None or sources.null_count < len(sources) else None,
             numbers,
         )
@@ -326,8 +323,8 @@ def _separated(separator: bytes, most: int) -> Any:
             named = any(len(fields) > 2 for fields in rows)
             own = words_of.name.encode()
             yield _Rows(
-                pa.array([fields[0] for fields in rows], pa.large_binary()),
-                pa.array([fields[1] for fields in rows], pa.binary()),
+                of_bytes([fields[0] for fields in rows]),
+                of_bytes([fields[1] for fields in rows]),
                 _names(fields[2] if len(fields) > 2 else own for fields in rows) if named else None,
                 numbers,
             )

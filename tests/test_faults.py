@@ -3,6 +3,7 @@
 The short ones run in `make test`, all of them in `make test-faults`.
 """
 
+import contextlib
 import os
 import random
 import re
@@ -101,6 +102,7 @@ def crash_and_resume(write: Writer, tmp_path: Path, documents: list[str], every:
 
 
 def test_a_crash_at_some_steps(write: Writer, tmp_path: Path, documents: list[str]) -> None:
+    """Field case 33."""
     crash_and_resume(write, tmp_path, documents, every=7)
 
 
@@ -139,6 +141,13 @@ def cluster() -> Iterator[Any]:
 NODE = {"object_store_memory": 80 << 20, "include_dashboard": False}
 
 
+def finished(output: Path, what: str) -> int:
+    """How many shards or parts of a run are committed. A folder may be renamed under the eyes of a glob."""
+    with contextlib.suppress(FileNotFoundError):
+        return len(list(output.glob(f"staging/*/{what}-*.json")))
+    return 0
+
+
 def descendants(pid: int) -> list[int]:
     """A process and all below it."""
     below = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -151,7 +160,10 @@ def workers_of(node: Any) -> list[int]:
     return [pid for pid in found if b"_with_node" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-def harm_a_run(cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Callable[[list[Any]], None]) -> None:
+def harm_a_run(
+    cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Callable[[list[Any]], None] | None
+) -> None:
+    """Harm the nodes, or kill the driver and start another, once some shards or parts are finished: the same bytes."""
     rng = random.Random(2)
     write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(120)], 5)
     partitions = 40 if when == "part" else 4
@@ -166,10 +178,15 @@ def harm_a_run(cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Cal
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "in"), str(output), cluster.address, str(partitions)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        while len(list(output.glob(f"staging/*/{when}-*.json"))) < 2:
+        while finished(output, when) < 2:
             time.sleep(0.02)
             assert process.poll() is None, process.communicate()[1]
-        harm(nodes)
+        if harm:
+            harm(nodes)
+        else:
+            process.kill()
+            process.wait()
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         _, text = process.communicate(timeout=200)
         assert process.returncode == 0, text
         assert hashes(output / "counts") == hashes(clean.folder)
@@ -186,6 +203,13 @@ def kill_a_worker(nodes: list[Any]) -> None:
     while not (found := [pid for node in nodes for pid in workers_of(node)]):
         assert time.monotonic() < deadline
     os.kill(found[0], signal.SIGKILL)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("when", ["shard", "part"])
+def test_the_driver_is_killed(cluster: Any, write: Writer, tmp_path: Path, when: str) -> None:
+    """Field case 33: kill -9, then the same command; its workers may still be at work when it begins."""
+    harm_a_run(cluster, write, tmp_path, when, None)
 
 
 def signal_a_node(number: signal.Signals) -> Callable[[list[Any]], None]:
@@ -247,9 +271,9 @@ def test_signals_leave_no_process(write: Writer, tmp_path: Path, number: signal.
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     )
-    while len(list(tmp_path.glob("run/staging/*/shard-*.json"))) < 2:
+    while finished(tmp_path / "run", "shard") < 2:
         time.sleep(0.02)
-        assert process.poll() is None
+        assert process.poll() is None, process.communicate()[1]
     started = descendants(process.pid)[1:]
     assert len(started) > 3
     began = time.monotonic()

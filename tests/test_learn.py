@@ -89,13 +89,6 @@ def test_a_token_length_cap_is_inclusive_and_keeps_counts_exact(words: dict[byte
     assert all(len(left + right) <= cap for left, right in model.merges)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_change_nothing(threads: int) -> None:
-    rng = random.Random(9)
-    words = {bytes(rng.choice(b"abcdef") for _ in range(rng.randint(1, 14))): rng.randint(1, 900) for _ in range(3000)}
-    assert native(words, 800, threads=threads) == native(words, 800, plain=True)
-
-
 def word_counts(texts: list[str], pattern: str = "gpt2") -> Counter[str]:
     counted: Counter[str] = Counter()
     compiled = regex.compile(resolve(pattern).regex)

@@ -97,14 +97,19 @@ class Driver:
         if kind == "stall":
             return  # nothing is ever heard of it
         if kind == "own":
-            self.ledger.fail(attempt.number, "boom", own=True)
+            self.ledger.fail(attempt.number, "boom", True, self.now)
         elif kind == "lost":
             self.lost[attempt.task.key] += 1
-            self.ledger.fail(attempt.number, "node lost", own=False)
+            looks_own = rng.random() < 0.3  # the worker died first, and the node is found lost a little later
+            self.ledger.fail(attempt.number, "node lost", looks_own, self.now)
+            if looks_own:
+                self.suspicions += 1
+                self.now += 5 * rng.random()
+                self.ledger.suspect(self.now)
         elif (held := self.world.commit(attempt.task, self.fence)) is not None:
             if kind == "unheard":  # it committed, and its node was lost before it could say so
                 self.lost[attempt.task.key] += 1
-                self.ledger.fail(attempt.number, "node lost", own=False)
+                self.ledger.fail(attempt.number, "node lost", False, self.now)
                 return
             before = self.ledger.done
             counted = self.ledger.finish(attempt.number, held, self.now)
@@ -189,10 +194,10 @@ def test_the_first_cover_wins_and_nothing_counts_twice() -> None:
     for _ in range(MAX_FAILURES - 1):
         attempt = ledger.take(0)
         assert attempt
-        ledger.fail(attempt.number, "boom", own=True)
+        ledger.fail(attempt.number, "boom", True, 0)
     last = ledger.take(0)
     assert last
-    ledger.fail(last.number, "boom", own=True)
+    ledger.fail(last.number, "boom", True, 0)
     while attempt := ledger.take(0):
         numbers.append(attempt.number)
     assert len(numbers) == 2  # the pieces
@@ -212,7 +217,7 @@ def test_a_stalled_attempt_may_still_win_over_the_pieces() -> None:
     now = 1.0
     while (attempt := ledger.take(now)) and len(attempt.task.key) == 1:
         assert attempt.elsewhere
-        ledger.fail(attempt.number, "boom", own=True)
+        ledger.fail(attempt.number, "boom", True, 0)
     assert attempt
     assert ledger.finish(attempt.number, "piece", now)
     assert ledger.finish(stalled.number, "whole", 99)
@@ -226,7 +231,7 @@ def test_lost_nodes_cost_nothing_and_patience_doubles() -> None:
         attempt = ledger.take(0)
         assert attempt
         assert not attempt.elsewhere
-        ledger.fail(attempt.number, "node lost", own=False)
+        ledger.fail(attempt.number, "node lost", False, 0)
     now = 0.0
     for i in range(MAX_STALLS - 1):
         attempt = ledger.take(now)

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import dist_bpe
 from dist_bpe import places
 from dist_bpe.cli import app
 from dist_bpe.config import SourceConfig
@@ -137,6 +138,16 @@ def test_s3_gives_the_same_documents(server: int, key: str) -> None:
     assert read(planned) == TEXTS
     assert all(file.path.startswith("s3://corpus/") and "?end" not in file.path for file in planned.files)
     assert all(file.size and file.modified for file in planned.files)
+
+
+@pytest.mark.usefixtures("keys")
+def test_s3_gives_the_same_count_table(server: int, tmp_path: Path) -> None:
+    uris = [f"s3://corpus/{key}{options(server)}" for key in ("en", ODD, "json", "arrow")]
+    digests = {
+        dist_bpe.count(source, output=tmp_path / str(i), engine="local", progress="silent", partitions=2).digest
+        for i, source in enumerate([*(Source("a", uri) for uri in uris), Source("a", documents=TEXTS)])
+    }
+    assert len(digests) == 1
 
 
 @pytest.mark.usefixtures("keys")

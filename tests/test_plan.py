@@ -9,9 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import Writer
 from test_cli import run
+from test_sources import COMPRESS
 
+import dist_bpe
 from dist_bpe import documents, sources
 from dist_bpe.counts import CountTable
+from dist_bpe.sources import Source
 
 
 @pytest.fixture
@@ -120,3 +123,64 @@ def test_the_manifest_does_not_depend_on_shards_or_workers(folder: Path) -> None
         assert ran.exit_code == 0, ran.stderr
         manifests.append(CountTable.open(out).digest)
     assert len(set(manifests)) == 1
+
+
+def test_every_format_and_place_gives_the_same_count_table(tmp_path: Path, documents: list[str]) -> None:
+    """The same documents, one of them null, as files of every format, as objects, in pieces, and by another place."""
+    import datasets
+    import fsspec
+
+    texts = [*documents, None, "\u2028a\u0085b\x0c\x1c c\r"]
+    table = pa.table({"text": texts, "id": range(len(texts))})
+    folder = tmp_path / "a b#c?d=é语%20[x]"
+    folder.mkdir()
+    rows = b"".join(json.dumps({"id": i, "text": text}).encode() + b"\n" for i, text in enumerate(texts))
+    pq.write_table(table, folder / "plain.parquet", row_group_size=37)
+    view = table.set_column(0, "text", table.column("text").cast(pa.string_view()))
+    with pa.ipc.new_file(str(folder / "views.arrow"), view.schema) as writer:
+        writer.write_table(view, 50)
+    coded = table.set_column(0, "text", table.column("text").combine_chunks().dictionary_encode())
+    with pa.ipc.new_stream(str(folder / "coded.arrows"), coded.schema) as stream:
+        stream.write_table(coded)
+    pq.write_table(coded, folder / "coded.parquet", compression="zstd")
+    nested = pa.table({"doc": [{"text": text, "n": 1} for text in texts]})
+    pq.write_table(nested, folder / "nested.parquet")
+    (folder / "lines.jsonl").write_bytes(rows)
+    for end in COMPRESS:
+        (folder / f"lines.jsonl{end}").write_bytes(COMPRESS[end](rows))
+    datasets.Dataset.from_dict({"text": texts}).save_to_disk(str(folder / "saved"), num_shards=2)
+    fsspec.filesystem("memory").pipe("/tables/a #?.jsonl", rows)
+    chosen = [Source("a", str(path)) for path in sorted(folder.iterdir()) if path.name != "nested.parquet"]
+    chosen += [
+        Source("a", str(folder / "nested.parquet"), "doc.text"),
+        Source("a", (folder / "plain.parquet").as_uri()),
+        Source("a", "memory://tables/a #?.jsonl"),
+        Source("a", documents=texts),
+        Source("a", documents=(text for text in texts)),
+        Source("a", documents=datasets.Dataset.from_dict({"text": texts}).shuffle(seed=1)),
+        Source("a", documents=datasets.Dataset.from_dict({"text": texts}).to_iterable_dataset(num_shards=2)),
+    ]
+    assert len(chosen) == 17
+    digests = {}
+    for i, source in enumerate(chosen):
+        options: Any = {"shard_bytes": 5000} if i % 2 else {}
+        counts = dist_bpe.count(
+            source, output=tmp_path / f"run{i}", engine="local", workers=2, progress="silent", partitions=2, **options
+        )
+        digests[f"{i} {source}"] = counts.digest
+    assert len(set(digests.values())) == 1, digests
+    # Text files hold no nulls, and no document with a newline in it.
+    whole = [text for text in texts if text and "\n" not in text]
+    (folder / "lines.txt").write_text("\n".join(whole), newline="")
+    for i, text in enumerate(whole):
+        (folder / "each" / f"{i}.txt").parent.mkdir(exist_ok=True)
+        (folder / "each" / f"{i}.txt").write_text(text, newline="")
+    found = {
+        dist_bpe.count(source, output=tmp_path / name, engine="local", progress="silent", partitions=2).digest
+        for name, source in (
+            ("by-line", Source("a", str(folder / "lines.txt"), format="lines")),
+            ("by-file", Source("a", str(folder / "each"))),
+            ("objects", Source("a", documents=whole)),
+        )
+    }
+    assert len(found) == 1

@@ -19,6 +19,8 @@ from test_counts import hashes, quiet
 
 import dist_bpe
 from dist_bpe import counts, errors, lease, pipeline, storage
+from dist_bpe.config import RunConfig, validate
+from dist_bpe.progress import Progress
 
 
 @pytest.fixture
@@ -166,6 +168,32 @@ def test_credentials_stay_out_of_the_plan(write: Writer, tmp_path: Path, documen
         assert not file.is_file() or b"veiled-secret" not in file.read_bytes()
 
 
+def test_learning_is_free_and_goes_on_from_the_counts(
+    source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(size: int, **more: object) -> pipeline.RunReport:
+        values = {
+            "sources": [{"name": "s", "paths": source.paths}],
+            "output": str(tmp_path / "run"),
+            "count": SMALL,
+            "learn": {"vocab_size": size, **more},
+            "engine": {"engine": "local", "workers": 1},
+            "verify": False,
+        }
+        return pipeline.train(validate(RunConfig, values), Progress("silent"))
+
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        train(400)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "learn_merges", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(450, min_pair_count=3)  # goes on with the count, and is stopped while it learns
+    monkeypatch.setattr(pipeline, "count_shard", None)  # nothing is counted any more
+    assert len(train(500).vocabulary or ()) == 500
+    assert sorted(path.name for path in (tmp_path / "run" / "vocabularies").iterdir()) == ["500"]
+
+
 def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source) -> None:
     with pytest.raises(errors.UsageError, match="the output s3://bucket/run is no path") as caught:
         quiet(source, output="s3://key:veiled@bucket/run")  # type: ignore[arg-type]
@@ -175,7 +203,7 @@ def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source) -> None
 def test_one_driver_at_a_time(source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
     output = tmp_path / "run"
-    output.mkdir()
+    (output / "lease").mkdir(parents=True)
     with lease.lease(output, print), pytest.raises(errors.RunError, match=f"another driver works on .*{os.getpid()}"):
         quiet(source, output=output)
     quiet(source, output=output)

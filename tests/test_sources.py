@@ -181,6 +181,23 @@ def test_a_text_that_repeats_is_decoded_in_slices(tmp_path: Path) -> None:
     assert most < 60 << 20
 
 
+def test_a_row_group_of_repeats_beside_another(tmp_path: Path) -> None:
+    """Each row group is read as it needs: the large one beside it must not take the bound from the one that repeats."""
+    texts = [f"{i} " * 300 for i in range(20_000)]
+    text = "x" * (1 << 20)
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("text", pa.string())])) as writer:
+        writer.write_table(pa.table({"text": texts}))
+        writer.write_table(pa.table({"text": pa.array([text] * 150)}))
+    before = pa.total_allocated_bytes()
+    count = most = 0
+    for shard in plan([Source("a", str(tmp_path / "a.parquet"))]).shards:
+        for batch in shard.batches():
+            count += len(batch.texts)
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert count == 20_150
+    assert most < 60 << 20
+
+
 def test_a_huge_row_group_is_read_in_small_batches(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"{i} " * 20_000 for i in range(2000)]

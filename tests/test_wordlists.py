@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -115,6 +116,9 @@ def test_sources_come_from_a_column_or_from_names(tmp_path: Path) -> None:
     assert len(digests) == 1
     lists = [WordList(lang, (str(tmp_path / "a.parquet"),), source=None) for lang in ("de", "en")]
     assert list(dist_bpe.import_counts(lists, output=tmp_path / "two").sources) == ["x", "y"]
+    (tmp_path / "none.jsonl").write_text('{"word":"a","count":1,"source":"x"}\n{"word":"b","count":1}\n')
+    unnamed = dist_bpe.import_counts([WordList("own", (str(tmp_path / "none.jsonl"),))], output=tmp_path / "none")
+    assert list(unnamed.sources) == ["own", "x"]
     (tmp_path / "e.txt").write_text("a 1\n")
     ran = run(
         "learn", tmp_path / "named", "--counts", f"de={tmp_path / 'e.txt'}", "--counts", f"en={tmp_path / 'e.txt'}",
@@ -231,5 +235,5 @@ def test_many_words_leave_in_runs(tmp_path: Path) -> None:
     commits, _ = wordlists.gather(lists, staging, 4, 1000, resolve("gpt2"))
     assert len(commits[0]["runs"]) > 1
     assert commits[0]["totals"][0]["words"] == 2 * sum(count for _, count in words)
-    large = pa.array([2**62, 2**62 + 1], pa.uint64())
-    assert wordlists._bytes(pa.array([3, 4]), large) == 3 * 2**62 + 4 * (2**62 + 1)
+    large = np.array([2**62, 2**62 + 1], np.uint64)
+    assert wordlists._bytes(np.array([3, 4]), large) == 3 * 2**62 + 4 * (2**62 + 1)

@@ -81,7 +81,7 @@ fn stages(criterion: &mut Criterion) {
         );
     });
     let words = table();
-    let options = Options { merges: 8000, min_pair_count: 2, max_token_bytes: None, threads: 1 };
+    let options = Options { merges: 8000, min_pair_count: 2, max_token_bytes: None };
     let run = || learn(&words, &options, &mut |_| ControlFlow::Continue(())).expect("small counts");
     group.bench_function("learn 8,000 merges", |bencher| bencher.iter(|| black_box(run().len())));
     let pairs: Vec<_> = run().iter().map(|merge| (merge.left, merge.right)).collect();

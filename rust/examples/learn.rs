@@ -18,7 +18,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         merges: number(0)?.ok_or("how many merges?")?,
         min_pair_count: number(1)?.unwrap_or(2) as u64,
         max_token_bytes: number(2)?.filter(|&bytes| bytes > 0),
-        threads: 1,
     };
     let mut builder = Words::builder(vec![1], 0, false);
     for line in std::io::stdin().lock().lines() {

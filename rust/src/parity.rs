@@ -23,12 +23,11 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
-use std::collections::binary_heap::{BinaryHeap, PeekMut};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use crate::learn::arena::{Arena, BLOCK, Layout, Place, Symbol};
 use crate::learn::join::{Joint, NO_PAIR, Sides};
-use crate::learn::pairs::{Best, Candidate, PairIndex, each_byte_pair};
+use crate::learn::pairs::{Best, Candidate, PairIndex, Queue, each_byte_pair};
 use crate::learn::threshold::Threshold;
 use crate::learn::{LearnError, Pulse, Table, byte_of, quote};
 
@@ -496,7 +495,7 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
 
 /// The pairs that some language may still choose.
 struct Pairs<P> {
-    index: PairIndex,
+    index: PairIndex<u32>,
     /// Where each pair stood when it was stored, in all segments, ascending.
     places: Vec<Vec<P>>,
     /// The column of pair `i` is `columns[ends[i - 1]..ends[i]]`: the languages, ascending, with its count there. A
@@ -504,9 +503,9 @@ struct Pairs<P> {
     columns: Vec<(u32, u64)>,
     ends: Vec<usize>,
     /// For each language the pairs that it may choose.
-    queues: Vec<BinaryHeap<Candidate>>,
+    queues: Vec<Queue>,
     /// The same for the sum over all languages, while sums decide.
-    summed: BinaryHeap<Candidate>,
+    summed: Queue,
 }
 
 impl<P: Place> Pairs<P> {
@@ -516,20 +515,15 @@ impl<P: Place> Pairs<P> {
             places: Vec::new(),
             columns: Vec::new(),
             ends: Vec::new(),
-            queues: (0..languages).map(|_| BinaryHeap::new()).collect(),
-            summed: BinaryHeap::new(),
+            queues: (0..languages).map(|_| Queue::new()).collect(),
+            summed: Queue::new(),
         }
-    }
-
-    fn column(&mut self, pair: u32) -> &mut [(u32, u64)] {
-        let start = if pair == 0 { 0 } else { self.ends[pair as usize - 1] };
-        &mut self.columns[start..self.ends[pair as usize]]
     }
 
     /// Takes `count` from what the language has of the pair, if that is stored.
     fn lower(&mut self, pair: (u32, u32), language: usize, count: u64) {
         let Some(number) = self.index.get(pair) else { return };
-        let column = self.column(number);
+        let column = &mut self.columns[column(&self.ends, number)];
         if let Ok(at) = column.binary_search_by_key(&language, |&(language, _)| language as usize) {
             let own = &mut column[at].1;
             *own = own.checked_sub(count).expect("no more places can go than were counted");
@@ -539,7 +533,7 @@ impl<P: Place> Pairs<P> {
     /// The pair has been merged everywhere.
     fn finish(&mut self, pair: (u32, u32)) {
         let number = self.index.get(pair).expect("a pair that was chosen is stored");
-        self.column(number).iter_mut().for_each(|(_, count)| *count = 0);
+        self.columns[column(&self.ends, number)].iter_mut().for_each(|(_, count)| *count = 0);
     }
 
     /// Takes out the best pair of a language, or by the sum, if it has at least the count `threshold`.
@@ -549,35 +543,23 @@ impl<P: Place> Pairs<P> {
         threshold: u64,
         pulse: &mut Pulse,
     ) -> Result<Option<Best<P>>, LearnError> {
-        let mut queue = std::mem::take(self.queue(language));
-        let mut best = None;
-        while let Some(mut top) = queue.peek_mut() {
-            pulse.spend(1)?;
-            let pair = top.pair();
-            let number = self.index.get(pair).expect("pairs in a queue are stored");
-            let column = self.column(number).iter();
-            let count =
-                column.filter(|own| language.is_none_or(|language| own.0 as usize == language)).map(|own| own.1).sum();
-            if count < threshold {
-                PeekMut::pop(top);
-            } else if count < top.count() {
-                *top = Candidate::new(count, pair);
-            } else {
-                PeekMut::pop(top);
-                best = Some(Best { pair, count, places: std::mem::take(&mut self.places[number as usize]) });
-                break;
-            }
-        }
-        *self.queue(language) = queue;
-        Ok(best)
+        let Pairs { index, places, columns, ends, queues, summed } = self;
+        let queue = language.map_or(summed, |language| &mut queues[language]);
+        let number = |pair| index.get(pair).expect("pairs in a queue are stored");
+        let count_of = |pair| {
+            let column = columns[column(ends, number(pair))].iter();
+            column.filter(|own| language.is_none_or(|language| own.0 as usize == language)).map(|own| own.1).sum()
+        };
+        // A pair too rare for this language stays, for the others.
+        let best = queue.pop(threshold, pulse, count_of, |_| ())?;
+        Ok(best.map(|(pair, count)| Best { pair, count, places: std::mem::take(&mut places[number(pair) as usize]) }))
     }
+}
 
-    fn queue(&mut self, language: Option<usize>) -> &mut BinaryHeap<Candidate> {
-        match language {
-            Some(language) => &mut self.queues[language],
-            None => &mut self.summed,
-        }
-    }
+/// The entries of a pair in `columns`.
+fn column(ends: &[usize], pair: u32) -> Range<usize> {
+    let start = if pair == 0 { 0 } else { ends[pair as usize - 1] };
+    start..ends[pair as usize]
 }
 
 #[cfg(test)]

@@ -491,19 +491,17 @@ fn watched<T: Send>(
 }
 
 #[pyfunction]
-#[pyo3(signature = (words, merges, min_pair_count=2, max_token_bytes=None, threads=1, progress=None, plain=false))]
-#[allow(clippy::too_many_arguments)] // the Python signature names them all
+#[pyo3(signature = (words, merges, min_pair_count=2, max_token_bytes=None, progress=None, plain=false))]
 fn learn_merges<'py>(
     py: Python<'py>,
     words: &Words,
     merges: usize,
     min_pair_count: u64,
     max_token_bytes: Option<usize>,
-    threads: usize,
     progress: Option<Py<PyAny>>,
     plain: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let options = learn::Options { merges, min_pair_count, max_token_bytes, threads };
+    let options = learn::Options { merges, min_pair_count, max_token_bytes };
     let learn = if plain { naive::learn } else { learn::learn };
     let learned = watched(py, progress.as_ref(), |look| learn(&words.inner, &options, look))?;
     let schema = Schema::new(vec![

@@ -12,7 +12,7 @@ type Learn = fn(&Words, &Options, &mut dyn FnMut(usize) -> ControlFlow<()>) -> R
 const BOTH: [Learn; 2] = [learn, naive::learn];
 
 fn options(merges: usize) -> Options {
-    Options { merges, min_pair_count: 1, max_token_bytes: None, threads: 1 }
+    Options { merges, min_pair_count: 1, max_token_bytes: None }
 }
 
 fn words(pairs: &[(&str, u64)]) -> Words {
@@ -240,5 +240,5 @@ fn a_kept_table_gives_what_a_stream_gives() {
     let wrong = Rows { offsets: vec![0, 1], bytes: b"a".to_vec(), sources: vec![3], counts: vec![1] };
     assert_eq!(table.push_rows(&wrong).unwrap_err(), LearnError::UnknownSource { number: 3, sources: 3 });
     let error = table.words(vec![u64::MAX / 200, 1, 1], 1, true).unwrap_err();
-    assert_eq!(error, LearnError::WordOverflow { word: "(the empty word)".to_owned() });
+    assert_eq!(error, LearnError::WordOverflow { word: "\"ab\"".to_owned() });
 }

@@ -82,7 +82,6 @@ fn options() -> impl Strategy<Value = Options> {
         merges,
         min_pair_count,
         max_token_bytes,
-        threads: 1,
     })
 }
 
@@ -148,7 +147,7 @@ fn medium_tables() {
         for words in [zipf(seed, 5_000, |count| count), zipf(seed, 5_000, mixed)] {
             for merges in [100, 1_000, 4_000, usize::MAX] {
                 for max_token_bytes in [None, Some(4)] {
-                    let options = Options { merges, min_pair_count: 1, max_token_bytes, threads: 1 };
+                    let options = Options { merges, min_pair_count: 1, max_token_bytes };
                     assert!(fast(&words, &options) == plain(&words, &options), "seed {seed}, {options:?}");
                 }
             }
@@ -160,7 +159,7 @@ fn medium_tables() {
 #[test]
 fn more_merges_than_sixteen_bits_hold() {
     let words = zipf(7, 120_000, |count| count);
-    let options = Options { merges: 80_000, min_pair_count: 1, max_token_bytes: None, threads: 1 };
+    let options = Options { merges: 80_000, min_pair_count: 1, max_token_bytes: None };
     let merges = fast(&words, &options);
     assert_eq!(merges.len(), 80_000);
     assert!(merges == plain(&words, &options));
@@ -173,7 +172,7 @@ fn more_merges_than_sixteen_bits_hold() {
 
 #[test]
 fn pruning_does_its_work_with_weights_far_above_a_million() {
-    let options = Options { merges: 500, min_pair_count: 1, max_token_bytes: None, threads: 1 };
+    let options = Options { merges: 500, min_pair_count: 1, max_token_bytes: None };
     let kept = |factor: u64| {
         let words = zipf(3, 20_000, |count| count * factor);
         let (merges, stats) = learn_measured(&words, &options, &mut quietly).unwrap();
@@ -193,7 +192,7 @@ fn pruning_does_its_work_with_weights_far_above_a_million() {
 #[test]
 fn order_of_the_rows_does_not_matter() {
     let words = zipf(5, 3_000, |count| count % 7 + 1);
-    let options = Options { merges: 2_000, min_pair_count: 1, max_token_bytes: None, threads: 1 };
+    let options = Options { merges: 2_000, min_pair_count: 1, max_token_bytes: None };
     let mut rows: Vec<(Vec<u8>, u64)> = words.iter().map(|(word, count)| (word.to_vec(), count)).collect();
     let expected = fast(&words, &options);
     for turn in [1, 7, 1_234] {
@@ -208,7 +207,7 @@ fn order_of_the_rows_does_not_matter() {
 #[test]
 fn a_repeated_word_is_never_a_silent_error() {
     let words: Words = [("ab", 5), ("cd", 4), ("ab", 5)].into_iter().collect();
-    let options = Options { merges: 2, min_pair_count: 1, max_token_bytes: None, threads: 1 };
+    let options = Options { merges: 2, min_pair_count: 1, max_token_bytes: None };
     let error = learn(&words, &options, &mut quietly).unwrap_err();
     assert_eq!(error, LearnError::RepeatedWord { word: "\"ab\"".to_owned() });
 }

@@ -115,7 +115,7 @@ proptest! {
             rule: Rule::Development(&training),
             window: None,
         };
-        let plain = learn::Options { merges, min_pair_count: 2, max_token_bytes: None, threads: 1 };
+        let plain = learn::Options { merges, min_pair_count: 2, max_token_bytes: None };
         let expected = learn::learn(&training.words(vec![1], 0, false).unwrap(), &plain, &mut quietly).unwrap();
         let merges = learn(&training, &options, &mut quietly).unwrap();
         let as_plain = |merge: &Merge| learn::Merge { left: merge.left, right: merge.right, count: merge.count };

@@ -4,7 +4,7 @@ use super::arena::{Arena, BLOCK, Place, Symbol, prefetch};
 use super::{LearnError, Pulse};
 
 /// How many places ahead memory is asked for.
-const AHEAD: usize = 12;
+pub(crate) const AHEAD: usize = 12;
 
 /// No pair, where the number of one could be.
 pub(crate) const NO_PAIR: u32 = u32::MAX;

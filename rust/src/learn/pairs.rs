@@ -1,11 +1,13 @@
 //! The pairs that may still be merged: counts, lists of places, and which comes next.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use super::arena::{Arena, BLOCK, Place, Symbol};
+use super::arena::{Arena, BLOCK, Place, Symbol, prefetch};
+use super::join::NO_PAIR;
 use super::{LearnError, Pulse};
 
 /// A pair and the count it had when it was last looked at, which is its count or higher, because counts only fall. The
@@ -28,6 +30,78 @@ impl Candidate {
     }
 }
 
+/// Which candidate comes next. The best thousands are in a heap, which stays in the cache; those below `floor` wait in no
+/// order until the heap is empty. Most of them are never asked for.
+pub(crate) struct Queue {
+    heap: BinaryHeap<Candidate>,
+    waiting: Vec<Candidate>,
+    floor: u64,
+}
+
+impl Queue {
+    /// Candidates that come out of waiting together, at least.
+    const FEW: usize = 1 << 11;
+
+    pub fn new() -> Queue {
+        Queue { heap: BinaryHeap::new(), waiting: Vec::new(), floor: u64::MAX }
+    }
+
+    pub fn push(&mut self, candidate: Candidate) {
+        if candidate.count() >= self.floor {
+            self.heap.push(candidate);
+        } else {
+            self.waiting.push(candidate);
+        }
+    }
+
+    /// Takes out the best pair with its count, if that is at least `threshold`. `count_of` gives the present count of a
+    /// pair. Pairs below the threshold are given to `drop` when they are met, for they will not come back.
+    pub fn pop(
+        &mut self,
+        threshold: u64,
+        pulse: &mut Pulse,
+        count_of: impl Fn((u32, u32)) -> u64,
+        mut drop: impl FnMut((u32, u32)),
+    ) -> Result<Option<((u32, u32), u64)>, LearnError> {
+        loop {
+            while let Some(mut top) = self.heap.peek_mut() {
+                pulse.spend(1)?;
+                let pair = top.pair();
+                let count = count_of(pair);
+                if count == top.count() && count >= threshold {
+                    PeekMut::pop(top);
+                    return Ok(Some((pair, count)));
+                }
+                if count >= self.floor.max(threshold) {
+                    *top = Candidate::new(count, pair);
+                    continue;
+                }
+                PeekMut::pop(top);
+                if count >= threshold {
+                    self.waiting.push(Candidate::new(count, pair));
+                } else {
+                    drop(pair);
+                }
+            }
+            self.waiting.retain(|candidate| {
+                let kept = candidate.count() >= threshold;
+                if !kept {
+                    drop(candidate.pair());
+                }
+                kept
+            });
+            if self.waiting.is_empty() {
+                return Ok(None);
+            }
+            pulse.spend(self.waiting.len() / 4)?;
+            let few = Self::FEW.max(self.waiting.len() / 64).min(self.waiting.len() - 1);
+            self.waiting.select_nth_unstable_by_key(few, |&candidate| Reverse(candidate));
+            self.floor = self.waiting[few].count();
+            self.heap.extend(self.waiting.extract_if(.., |candidate| candidate.count() >= self.floor));
+        }
+    }
+}
+
 /// The pair to merge next.
 pub(crate) struct Best<P> {
     pub pair: (u32, u32),
@@ -37,13 +111,20 @@ pub(crate) struct Best<P> {
 }
 
 pub(crate) struct Pairs<P> {
-    index: PairIndex,
-    counts: Vec<u64>,
+    index: PairIndex<Stored>,
     /// Where each pair stood when it was stored, ascending. Some places may hold something else by now.
     places: Vec<Vec<P>>,
     /// One entry for each pair that has not been merged or dropped.
-    queue: BinaryHeap<Candidate>,
+    queue: Queue,
     places_written: usize,
+}
+
+/// What the index knows of a pair, together because they are asked for together, each time at the price of a cache miss.
+#[derive(Clone, Copy, Default)]
+struct Stored {
+    count: u64,
+    /// Index in `places`.
+    number: u32,
 }
 
 impl<P: Place> Pairs<P> {
@@ -54,34 +135,28 @@ impl<P: Place> Pairs<P> {
         max_token_bytes: Option<usize>,
         pulse: &mut Pulse,
     ) -> Result<Pairs<P>, LearnError> {
-        const NONE: u32 = u32::MAX;
-        let mut pairs = Pairs {
-            index: PairIndex::new(),
-            counts: Vec::new(),
-            places: Vec::new(),
-            queue: BinaryHeap::new(),
-            places_written: 0,
-        };
+        let mut pairs = Pairs { index: PairIndex::new(), places: Vec::new(), queue: Queue::new(), places_written: 0 };
         let mut sums = vec![(0u64, 0usize); 1 << 16];
         let everywhere = 0..arena.symbols.len();
         each_byte_pair(arena, everywhere.clone(), pulse, |place, pair| {
             let (count, number) = &mut sums[pair];
-            *count = count.checked_add(arena.weights[place / BLOCK]).ok_or_else(|| {
-                let (left, right) = (pair >> 8, pair & 255);
-                LearnError::pair_overflow(left as u32, right as u32)
-            })?;
+            *count = count
+                .checked_add(arena.weights[place / BLOCK])
+                .ok_or_else(|| LearnError::pair_overflow(pair as u32 >> 8, pair as u32 & 255))?;
             *number += 1;
             Ok(())
         })?;
         if max_token_bytes.is_some_and(|longest| longest < 2) {
             return Ok(pairs);
         }
-        let mut stored = vec![NONE; 1 << 16];
+        // To list the rarer pairs of bytes later, when half of their places have gone, saves a sixth of all visits to places,
+        // and takes as long as it saves: each time the whole array is walked.
+        let mut stored = vec![NO_PAIR; 1 << 16];
         for (pair, &(count, number)) in sums.iter().enumerate().filter(|(_, sum)| sum.0 >= threshold) {
             stored[pair] = pairs.store((pair as u32 >> 8, pair as u32 & 255), count, number);
         }
         each_byte_pair(arena, everywhere, pulse, |place, pair| {
-            if stored[pair] != NONE {
+            if stored[pair] != NO_PAIR {
                 pairs.add_place(stored[pair], place);
             }
             Ok(())
@@ -92,52 +167,48 @@ impl<P: Place> Pairs<P> {
     /// Adds a pair that is not there yet, with room for as many places as will be added.
     pub fn store(&mut self, pair: (u32, u32), count: u64, places: usize) -> u32 {
         // A pair takes a hundred bytes, so four billion of them do not arise.
-        let index = u32::try_from(self.counts.len()).expect("fewer than 2^32 pairs");
-        self.index.insert(pair, index);
-        self.counts.push(count);
+        let number = u32::try_from(self.places.len()).expect("fewer than 2^32 pairs");
+        self.index.insert(pair, Stored { count, number });
         self.places.push(Vec::with_capacity(places));
         self.queue.push(Candidate::new(count, pair));
         self.places_written += places;
-        index
+        number
     }
 
     /// Adds a place to the list of a stored pair. Places come in ascending order.
     #[inline]
-    pub fn add_place(&mut self, index: u32, place: usize) {
-        self.places[index as usize].push(P::of(place));
+    pub fn add_place(&mut self, number: u32, place: usize) {
+        self.places[number as usize].push(P::of(place));
+    }
+
+    /// Asks for the memory that `lower` will want.
+    #[inline]
+    pub fn prefetch(&self, pair: (u32, u32)) {
+        self.index.prefetch(pair);
     }
 
     /// Takes `count` from the count of the pair, if it is stored.
+    #[inline]
     pub fn lower(&mut self, pair: (u32, u32), count: u64) {
-        if let Some(index) = self.index.get(pair) {
-            let own = &mut self.counts[index as usize];
+        if let Some(Stored { count: own, .. }) = self.index.get_mut(pair) {
             *own = own.checked_sub(count).expect("no more places can go than were counted");
         }
     }
 
-    /// Takes out the best pair, if it has at least the count `threshold`. Pairs below that are dropped on the way.
+    /// Takes out the best pair, if it has at least the count `threshold`.
     pub fn pop_best(&mut self, threshold: u64, pulse: &mut Pulse) -> Result<Option<Best<P>>, LearnError> {
-        while let Some(mut top) = self.queue.peek_mut() {
-            pulse.spend(1)?;
-            let pair = top.pair();
-            let index = self.index.get(pair).expect("pairs in the queue are stored") as usize;
-            let count = self.counts[index];
-            if count < threshold {
-                self.places[index] = Vec::new();
-                PeekMut::pop(top);
-            } else if count < top.count() {
-                *top = Candidate::new(count, pair);
-            } else {
-                PeekMut::pop(top);
-                return Ok(Some(Best { pair, count, places: std::mem::take(&mut self.places[index]) }));
-            }
-        }
-        Ok(None)
+        let stored = |pair| self.index.get(pair).expect("pairs in the queue are stored");
+        let drop = |pair| self.places[stored(pair).number as usize] = Vec::new();
+        let best = self.queue.pop(threshold, pulse, |pair| stored(pair).count, drop)?;
+        Ok(best.map(|(pair, count)| {
+            let number = stored(pair).number;
+            Best { pair, count, places: std::mem::take(&mut self.places[number as usize]) }
+        }))
     }
 
     /// Pairs stored until now.
     pub fn len(&self) -> usize {
-        self.counts.len()
+        self.places.len()
     }
 
     /// Places written into lists until now.
@@ -166,35 +237,47 @@ pub(crate) fn each_byte_pair<S: Symbol>(
     Ok(())
 }
 
-/// From pairs of ids to indices: open addressing, at most half full, pairs are never taken out.
+/// From pairs of ids to what is known of them: open addressing, at most half full, pairs are never taken out.
 ///
 /// The hash is the high bits of a product with an odd number drawn at random in each process, so that no corpus can be
 /// made to collide. Nothing that comes out depends on it.
-pub(crate) struct PairIndex {
-    slots: Vec<(u64, u32)>,
+pub(crate) struct PairIndex<V> {
+    slots: Vec<(u64, V)>,
     shift: u32,
     multiplier: u64,
     len: usize,
 }
 
-impl PairIndex {
+impl<V: Copy + Default> PairIndex<V> {
     /// Marks a free slot. No pair has this key, since ids stay below the marks of [`Symbol`].
     const FREE: u64 = u64::MAX;
 
-    pub fn new() -> PairIndex {
+    pub fn new() -> PairIndex<V> {
         const BITS: u32 = 12;
         let multiplier = RandomState::new().hash_one(0) | 1;
-        PairIndex { slots: vec![(Self::FREE, 0); 1 << BITS], shift: u64::BITS - BITS, multiplier, len: 0 }
+        let slots = vec![(Self::FREE, V::default()); 1 << BITS];
+        PairIndex { slots, shift: u64::BITS - BITS, multiplier, len: 0 }
     }
 
-    pub fn get(&self, pair: (u32, u32)) -> Option<u32> {
-        let (key, index) = self.slots[self.slot(key(pair))];
-        (key != Self::FREE).then_some(index)
+    pub fn get(&self, pair: (u32, u32)) -> Option<V> {
+        let (key, value) = self.slots[self.slot(key(pair))];
+        (key != Self::FREE).then_some(value)
     }
 
-    pub fn insert(&mut self, pair: (u32, u32), index: u32) {
+    pub fn get_mut(&mut self, pair: (u32, u32)) -> Option<&mut V> {
+        let slot = self.slot(key(pair));
+        let (key, value) = &mut self.slots[slot];
+        (*key != Self::FREE).then_some(value)
+    }
+
+    #[inline]
+    pub fn prefetch(&self, pair: (u32, u32)) {
+        prefetch(&self.slots, self.home(key(pair)));
+    }
+
+    pub fn insert(&mut self, pair: (u32, u32), value: V) {
         if self.len * 2 >= self.slots.len() {
-            let doubled = vec![(Self::FREE, 0); self.slots.len() * 2];
+            let doubled = vec![(Self::FREE, V::default()); self.slots.len() * 2];
             let old = std::mem::replace(&mut self.slots, doubled);
             self.shift -= 1;
             for slot in old.into_iter().filter(|slot| slot.0 != Self::FREE) {
@@ -203,14 +286,20 @@ impl PairIndex {
             }
         }
         let place = self.slot(key(pair));
-        self.slots[place] = (key(pair), index);
+        self.slots[place] = (key(pair), value);
         self.len += 1;
+    }
+
+    /// The slot where the key is looked for first.
+    #[inline]
+    fn home(&self, key: u64) -> usize {
+        (key.wrapping_mul(self.multiplier) >> self.shift) as usize
     }
 
     /// The slot that holds the key, or else the free one where it belongs.
     #[inline]
     fn slot(&self, key: u64) -> usize {
-        let mut slot = (key.wrapping_mul(self.multiplier) >> self.shift) as usize;
+        let mut slot = self.home(key);
         while self.slots[slot].0 != key && self.slots[slot].0 != Self::FREE {
             slot = (slot + 1) % self.slots.len();
         }
