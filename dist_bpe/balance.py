@@ -241,8 +241,8 @@ def balance(
     beta: float = math.inf,
     rounds: int = 8,
     tolerance: float = 0.001,
-    caps: Mapping[str, float] | None = None,
-    floors: Mapping[str, float] | None = None,
+    caps: "Bounds" = None,
+    floors: "Bounds" = None,
     start: Mapping[str, float] | None = None,
     on_round: Callable[[int, Outcome], None] | None = None,
 ) -> tuple[Outcome, dict[str, float]]:
@@ -265,13 +265,7 @@ def balance(
     Returns:
         The best round, and its leanings.
     """
-    bounds = {}
-    for name in trainer.languages:
-        low = _bound(floors, name, 1 / SPREAD)
-        high = _bound(caps, name, SPREAD)
-        if low > high:
-            raise UsageError(f"the floor {low:g} of {name!r} is above its cap {high:g}.")
-        bounds[name] = (math.log(low), math.log(high))
+    bounds = _bounds(trainer, caps, floors)
     x = {name: (start or {}).get(name, 0.0) for name in trainer.languages}
     elasticity = dict.fromkeys(x, FIRST_ELASTICITY)
     best: tuple[float, Outcome, dict[str, float]] | None = None
@@ -308,11 +302,39 @@ def balance(
     return best[1], best[2]
 
 
-def _bound(given: Mapping[str, float] | None, name: str, default: float) -> float:
-    value = (given or {}).get(name, (given or {}).get(REST, default))
-    if not 0 < value < math.inf:
-        raise UsageError(f"the bound {value:g} of {name!r} must be a number above 0.")
-    return value
+Bounds = Mapping[str, float] | None
+
+
+def _bounds(trainer: Retrainer, caps: Bounds, floors: Bounds) -> dict[str, tuple[float, float]]:
+    """The least and the most leaning of each language."""
+    bounds = {}
+    for name in trainer.languages:
+        low, high = (
+            (given or {}).get(name, (given or {}).get(REST, default))
+            for given, default in ((floors, 1 / SPREAD), (caps, SPREAD))
+        )
+        for value in (low, high):
+            if not 0 < value < math.inf:
+                raise UsageError(f"the bound {value:g} of {name!r} must be a number above 0.")
+        if low > high:
+            raise UsageError(f"the floor {low:g} of {name!r} is above its cap {high:g}.")
+        bounds[name] = (math.log(low), math.log(high))
+    return bounds
+
+
+def held_back(
+    trainer: Retrainer, leaning: Mapping[str, float], caps: Bounds = None, floors: Bounds = None
+) -> list[str]:
+    """Sentences on languages whose weight stands at a bound, so that their costs may not be equal."""
+    bounds = _bounds(trainer, caps, floors)
+    found = []
+    for side, option in enumerate(("floor", "cap")):
+        names = [name for name, value in leaning.items() if abs(value - bounds[name][side]) < 1e-9]
+        if names:
+            found.append(
+                f"the {option} holds the weight of {', '.join(names)}: their cost is as even as the bound lets it be."
+            )
+    return found
 
 
 TEMPERATURES = (1.0, 0.7, 0.5, 0.3, 0.0)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dist_bpe import budget, places, reference
-from dist_bpe.balance import Outcome, Retrainer, balance, frontier, refuse_overlap, search
+from dist_bpe.balance import Outcome, Retrainer, balance, frontier, held_back, refuse_overlap, search
 from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
     CountConfig,
@@ -1015,16 +1015,17 @@ def balance_run(
                 report.rounds.append(outcome)
                 stage.advance(1, f"Gini {outcome.gini:.4f}, worst {outcome.worst}")
 
-            best, _ = balance(
+            best, leaning = balance(
                 trainer, beta=beta, rounds=rounds or 8, tolerance=tolerance, caps=caps, floors=floors, on_round=on_round
             )
+        report.warnings = held_back(trainer, leaning, caps, floors)
         name = "balanced" if math.isinf(beta) else f"dial {beta:g}"
         if with_frontier:
             with progress.stage("frontier", unit="mixtures") as stage:
                 report.tried = frontier(trainer, best)
                 stage.advance(len(report.tried))
     report.best = (name, best)
-    report.warnings = limits(table, dev, best, reference)
+    report.warnings += limits(table, dev, best, reference)
     for text in report.warnings:
         progress.warn(text)
     if test is not None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 import dist_bpe
 from dist_bpe import errors
-from dist_bpe.balance import Retrainer, balance, refuse_overlap, split
+from dist_bpe.balance import Retrainer, balance, held_back, refuse_overlap, split
 from dist_bpe.balance import warnings as limits
 from dist_bpe.cli import app
 from dist_bpe.config import LearnConfig
@@ -110,6 +110,7 @@ def test_the_dial_lies_between(made: tuple[CountTable, Path, Path]) -> None:
     assert all(math.exp(value) <= 1.5 + 1e-9 for value in leaning.values())
     assert math.exp(leaning["de"]) >= 0.9 - 1e-9
     assert bounded.gini > balanced.gini
+    assert "the cap holds the weight of" in held_back(trainer, leaning, {"*": 1.5}, {"de": 0.9})[0]
     with pytest.raises(errors.UsageError, match="above its cap"):
         balance(trainer, caps={"de": 0.5}, floors={"de": 0.9})
 
