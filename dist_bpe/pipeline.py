@@ -291,8 +291,9 @@ def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _remove_if_empty(output: Path) -> None:
     """Remove the folders that this run made, if it leaves nothing in them. Another run's files would be in the way."""
+    if (output / STAGING).exists():
+        return
     with contextlib.suppress(OSError):
-        (output / STAGING).rmdir()
         for file in (output / LEASE).iterdir():
             file.unlink()
         (output / LEASE).rmdir()
