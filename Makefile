@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test test-rust lint format bench bench-quick bench-micro clean
+.PHONY: run test test-faults test-large test-rust fuzz lint format bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -32,13 +32,32 @@ corpus: $(VENV)/.built
 run: corpus
 	$(BIN)/dist-bpe train corpus --group-by lang --vocab-size 16000 -o run --overwrite
 
+# A file stays on one process, so that its fixtures are made once; most of the time goes to waiting for Ray to start.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Ten thousand simulated worlds, a crash at every step that touches the disk, nodes killed and frozen: minutes.
+test-faults: $(VENV)/.dev
+	$(BIN)/python -m pytest -m faults
+
+# A row group of two gigabytes under one of memory, thousands of tiny files: minutes.
+test-large: $(VENV)/.dev
+	$(BIN)/python -m pytest -m large
 
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
 	# Optimised, but without link-time optimisation of a dozen test programs.
 	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 $(CARGO) test --release
+
+# The properties of the core (fast == slow twin: scanner, counter, special tokens, normaliser, merging, learner, encoder)
+# with new random cases, round after round; a failure is shrunk and printed, and ends it.
+FUZZ_SECONDS ?= 600
+PROPERTIES := random_ short_sequences runs_of_numbers pieces_are normalised_ documents_are added_words merges_as \
+	tiny_tables wide_weights long_words one_language both_ways replay_counts the_queue
+fuzz:
+	cd rust && end=$$(( $$(date +%s) + $(FUZZ_SECONDS) )) && while [ $$(date +%s) -lt $$end ]; do \
+		CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 PROPTEST_CASES=5000 \
+		$(CARGO) test --release --lib --tests -- --quiet $(PROPERTIES) || exit 1; done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -69,6 +88,11 @@ bench-quick: $(VENV)/.bench
 bench-micro: $(VENV)/.bench $(VENV)/.dev
 	cd rust && $(CARGO) bench
 	$(BIN)/python -m pytest benchmarks/test_binding.py
+
+# What mixtures cost each of 26 languages: half an hour. Twice that and more with the slow peer: --methods ''.
+bench-rebalancing: $(VENV)/.bench
+	$(BIN)/python benchmarks/parallel.py benchmarks/.work/parallel
+	$(BIN)/python benchmarks/rebalancing.py benchmarks/.work/parallel
 
 clean:
 	rm -rf $(VENV) rust/target build dist corpus corpus.tmp run dist_bpe/*.so

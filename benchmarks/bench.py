@@ -30,6 +30,7 @@ SLOW = {"tokenizers", "bpeasy", "rustbpe", "sentencepiece"}  # one round is enou
 PATTERNS = ("gpt2", "cl100k")
 VOCAB_SIZE = 32_000
 TIMEOUT = 600  # seconds of one run
+PARTS = ("contests", "reading", "whole", "hostile", "scaling", "help")
 ONE_THREAD = {
     "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
 }  # fmt: skip
@@ -292,6 +293,9 @@ def main() -> None:
     parser.add_argument("--unique-words", type=int, nargs="*", default=[1_000_000, 5_000_000, 10_000_000])
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--name", default="latest", help="of the results file")
+    parser.add_argument(
+        "--parts", nargs="*", choices=PARTS, default=PARTS, help="of the measurements; keeps the others"
+    )
     arguments = parser.parse_args()
     megabytes, rounds = (3.0, 1) if arguments.quick else (arguments.megabytes, arguments.rounds)
     WORK.mkdir(exist_ok=True)
@@ -313,33 +317,41 @@ def main() -> None:
 
     levels = script("from dist_bpe import _core; print(*_core.levels())", core=core)[1].split()
     ours: list[tuple[str, str | None]] = [("dist_bpe", level) for level in reversed(levels)]
-    contests = []
-    for pattern in PATTERNS:
-        peers = [
-            (name, None) for name in PEERS if pattern == "gpt2" or name not in ("gigabpe", "sentencepiece", "bpeasy")
-        ]
-        for corpus in corpora:
-            contests += contest(corpus, pattern, [*ours, *peers], rounds, core)
-    results: Figures = {
-        "machine": machine() | {"levels": levels, "megabytes": megabytes, "rounds": rounds},
-        "contests": contests,
-        "reading": reading(corpora, rounds, core),
-        "whole": whole_runs(whole, rounds, core),
-        "whole_megabytes": sum(corpus.with_suffix(".txt").stat().st_size for corpus in whole) / 1e6,
-        "hostile": [line.split("\t") for line in script(HOSTILE, core=core)[1].splitlines()],
-        "scaling": [
-            [unique, *map(float, script(SCALING, unique, core=core)[1].split("\t"))]
-            for unique in ((100_000,) if arguments.quick else arguments.unique_words)
-        ],
-        "help": statistics.median(
-            run([Path(sys.executable).parent / "dist-bpe", "--help"], core)[0]["wall"] for _ in range(5)
-        ),
-    }
     name = "quick" if arguments.quick else arguments.name
-    (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    file = HERE / "results" / f"{name}.json"
+    file.parent.mkdir(exist_ok=True)
+    results: Figures = json.loads(file.read_text()) if file.exists() and set(arguments.parts) != set(PARTS) else {}
+    results["machine"] = machine() | {"levels": levels, "megabytes": megabytes, "rounds": rounds}
+    for part in arguments.parts:
+        if part == "contests":
+            contests = []
+            for pattern in PATTERNS:
+                peers = [
+                    (name, None)
+                    for name in PEERS
+                    if pattern == "gpt2" or name not in ("gigabpe", "sentencepiece", "bpeasy")
+                ]
+                for corpus in corpora:
+                    contests += contest(corpus, pattern, [*ours, *peers], rounds, core)
+            results[part] = contests
+        elif part == "reading":
+            results[part] = reading(whole, rounds, core)
+        elif part == "whole":
+            results[part] = whole_runs(whole, rounds, core)
+            results["whole_megabytes"] = sum(corpus.with_suffix(".txt").stat().st_size for corpus in whole) / 1e6
+        elif part == "hostile":
+            results[part] = [line.split("\t") for line in script(HOSTILE, core=core)[1].splitlines()]
+        elif part == "scaling":
+            results[part] = [
+                [unique, *map(float, script(SCALING, unique, core=core)[1].split("\t"))]
+                for unique in ((100_000,) if arguments.quick else arguments.unique_words)
+            ]
+        elif part == "help":
+            command = [Path(sys.executable).parent / "dist-bpe", "--help"]
+            results[part] = statistics.median(run(command, core)[0]["wall"] for _ in range(5))
+        file.write_text(json.dumps(results, indent=1) + "\n")
     if not arguments.quick:
-        subprocess.run([sys.executable, HERE / "report.py", HERE / "results" / f"{name}.json"], check=True)
+        subprocess.run([sys.executable, HERE / "report.py", file], check=True)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from dist_bpe.errors import (
+    AccessError,
     CountOverflowError,
     DataError,
     DistBpeError,
     ExportError,
     FormatError,
+    NetworkError,
     RunError,
     SourceError,
     UsageError,
@@ -24,7 +26,8 @@ from dist_bpe.errors import (
 if TYPE_CHECKING:
     from dist_bpe.counts import CountTable
     from dist_bpe.formats import SpecialToken
-    from dist_bpe.pipeline import count, learn
+    from dist_bpe.mixture import Mixture, Temperature, UniMax
+    from dist_bpe.pipeline import count, import_counts, learn
     from dist_bpe.sources import Source
     from dist_bpe.vocabulary import Vocabulary
 
@@ -32,27 +35,37 @@ __version__ = "0.1.0"
 
 _HOME = {
     "CountTable": "counts",
+    "Mixture": "mixture",
     "Source": "sources",
     "SpecialToken": "formats",
+    "Temperature": "mixture",
+    "UniMax": "mixture",
     "Vocabulary": "vocabulary",
     "count": "pipeline",
+    "import_counts": "pipeline",
     "learn": "pipeline",
 }
 
 __all__ = [
+    "AccessError",
     "CountOverflowError",
     "CountTable",
     "DataError",
     "DistBpeError",
     "ExportError",
     "FormatError",
+    "Mixture",
+    "NetworkError",
     "RunError",
     "Source",
     "SourceError",
     "SpecialToken",
+    "Temperature",
+    "UniMax",
     "UsageError",
     "Vocabulary",
     "count",
+    "import_counts",
     "learn",
 ]
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
+    "NORMALIZATIONS",
+    "NORMALIZATION_TABLES",
     "PATTERNS",
     "UNICODE_TABLES",
     "Counter",
@@ -23,6 +25,7 @@ __all__ = [
     "learn_merges",
     "learn_parity",
     "levels",
+    "normalize",
     "partition_of",
     "replay",
     "words",
@@ -30,6 +33,10 @@ __all__ = [
 
 UNICODE_TABLES: str
 """Version of the `regex` module whose Unicode tables the scanners use."""
+NORMALIZATION_TABLES: str
+"""Version of Unicode that `normalize` has; the same as of `UNICODE_TABLES`."""
+NORMALIZATIONS: list[str]
+"""Names of the normalisation forms."""
 PATTERNS: list[str]
 """Names of the patterns that have a native scanner."""
 
@@ -41,6 +48,7 @@ class _Totals(TypedDict):
     bytes: int
     words: int
     special_tokens: int
+    cut_words: int
     longest_word_bytes: int
     digest: str
 
@@ -57,12 +65,20 @@ class Counter:
 
     Special tokens are cut out of a text leftmost-longest before `pattern`, the name of a native one, runs. With
     pattern None `count` notes documents only, and the words come by `add_words`. `level` picks a scanner by hand.
+    `normalization` brings the text between special tokens into that form before the pattern runs (words that are added
+    are taken as they come). Words of more than `max_word_bytes` are counted in pieces, cut between characters.
 
-    Raises `UsageError` for an unknown pattern or level, an empty special token or one given twice.
+    Raises `UsageError` for an unknown pattern, level or form, an empty special token or one given twice.
     """
 
     def __new__(
-        cls, sources: int, pattern: str | None, special_tokens: Sequence[str], level: str | None = None
+        cls,
+        sources: int,
+        pattern: str | None,
+        special_tokens: Sequence[str],
+        level: str | None = None,
+        normalization: str | None = None,
+        max_word_bytes: int | None = None,
     ) -> Counter: ...
     def count(self, source: int, texts: Any) -> None:
         """Count every text of a string or binary array (large or not); nulls are passed over.
@@ -75,7 +91,7 @@ class Counter:
         Raises `CountOverflowError` past 2^64 - 1, naming the word.
         """
     def totals(self, source: int) -> _Totals:
-        """Documents, bytes of UTF-8, words, special tokens cut out, longest word in bytes, and the documents' digest.
+        """Documents, bytes of UTF-8, words, special tokens cut out, words cut, longest word in bytes, and the digest.
 
         The digest is the sum modulo 2^128 of XXH3-128 of every document, in hexadecimal: independent of their order.
         """
@@ -154,7 +170,8 @@ class Encoder:
     """Exact encoding by rank: the lowest-ranked pair of a word is merged first, leftmost first, until none is left.
 
     Ids are `first_id` + the byte's place in GPT-2's order, then `first_id` + 256 + rank; `special_ids` are taken as
-    they are. Words and their ids are cached within a bound. With pattern None only the `encode_word*` methods serve.
+    they are. Words and their ids are cached within a bound. With pattern None only the `encode_word*` methods serve;
+    these take words as they come, whereas texts are brought into the form of `normalization` first.
     """
 
     def __new__(
@@ -165,6 +182,7 @@ class Encoder:
         special_tokens: Sequence[str],
         special_ids: Sequence[int],
         first_id: int,
+        normalization: str | None = None,
     ) -> Encoder: ...
     def encode_ordinary(self, text: str) -> list[int]:
         """Ids of a text; special-token text is ordinary text."""
@@ -237,6 +255,9 @@ def words(pattern: str, text: str, level: str | None = None) -> list[bytes]:
 
 def cut(text: str, special_tokens: Sequence[str]) -> list[str]:
     """What is left of a text around its special tokens, without empty pieces."""
+
+def normalize(text: str, form: str) -> str:
+    """A text in a normalisation form: NFC, NFD, NFKC or NFKD."""
 
 def first_invalid_utf8(texts: Any) -> tuple[int, int] | None:
     """(index, byte offset) of the first text in an array that is not UTF-8."""

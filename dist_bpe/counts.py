@@ -1,31 +1,45 @@
 """The count table: word x source -> 64-bit count, counted shard by shard, merged from sorted runs, kept as Parquet.
 
-A shard is counted into bounded native tables. Full tables leave as *runs*: Arrow IPC files sorted by (partition,
-word, source), staged in the run folder. A commit file names a shard's runs; the first attempt to create it wins, later
-ones are litter. One merge a partition then makes one Parquet part, sorted by (word, source), in memory that depends on
-the number of runs and not on the number of words.
+A shard is counted into bounded native tables. Full tables leave as *runs*: files of Arrow batches sorted by (partition,
+word, source), staged in the run folder. A commit file names a shard's runs and the checksum of each batch; the first
+attempt to create it wins, later ones are litter. One merge a partition then makes one Parquet part, sorted by (word,
+source), in memory that depends on the number of runs and not on the number of words; it has a commit, too.
 """
 
-import json
+import dataclasses
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
-from dist_bpe.documents import Skipped
+from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts
 from dist_bpe.engine import STOP
-from dist_bpe.errors import CountOverflowError, FormatError, RunError
-from dist_bpe.pretokenize import Pattern, resolve
+from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
+from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
-from dist_bpe.storage import create_if_absent, publish, read_json, sha256
+from dist_bpe.storage import (
+    NewFile,
+    create_if_absent,
+    digest,
+    flush,
+    publish,
+    read_json,
+    sealed,
+    sha256,
+    step,
+    to_json,
+    unsealed,
+)
 
 FORMAT_VERSION = 1
 DEFAULT_PARTITIONS = 16
@@ -43,9 +57,13 @@ class Stopped(RunError):
     """Raised inside a worker thread that was told to give up."""
 
 
+class DamagedRunError(RunError):
+    """A staged run that is not what was written; its commit is gone, so that its shard is counted again."""
+
+
 @dataclass(frozen=True)
 class CountTask:
-    """Count one shard. Everything a worker needs, and nothing that does not pickle."""
+    """Count one shard, or a piece of it. Everything a worker needs, and nothing that does not pickle."""
 
     shard: Shard
     staging: str
@@ -53,9 +71,31 @@ class CountTask:
     special_tokens: tuple[str, ...]
     partitions: int
     table_bytes: int
+    normalization: Normalization | None = None
+    max_word_bytes: int | None = None
+    piece: int | None = None
 
     def __str__(self) -> str:
         return str(self.shard)
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """See `ledger.Unit`."""
+        return (self.shard.index,) if self.piece is None else (self.shard.index, self.piece)
+
+    def split(self) -> "list[CountTask]":
+        """See `ledger.Unit`."""
+        shards = self.shard.split()
+        return [dataclasses.replace(self, shard=shard, piece=i) for i, shard in enumerate(shards)]
+
+    @property
+    def name(self) -> str:
+        """What its staged files begin with."""
+        return f"shard-{self.shard.index:06}" + ("" if self.piece is None else f".{self.piece:02}")
+
+
+# Where a batch lies in a run file: offset, bytes, checksum.
+Frame = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -63,23 +103,33 @@ class RunSlice:
     """The batches of one partition inside one run file, and its source numbers as numbers of the whole table."""
 
     path: str
-    first: int
-    batches: int
+    commit: str
+    frames: tuple[Frame, ...]
     sources: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merge one partition's slices into the Parquet part `path`."""
+    """Merge one partition's slices into a Parquet part in `staging`."""
 
     partition: int
     slices: tuple[RunSlice, ...]
     sources: tuple[str, ...]
     min_word_count: int
-    path: str
+    staging: str
+    fan_in: int = FAN_IN
 
     def __str__(self) -> str:
         return f"partition {self.partition} ({len(self.slices)} runs)"
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """See `ledger.Unit`."""
+        return (self.partition,)
+
+    def split(self) -> "list[MergeTask]":
+        """A merge takes memory by the number of runs, not by their size: smaller ones would not help."""
+        return []
 
 
 @dataclass
@@ -87,6 +137,7 @@ class SourceCounts:
     """What one source holds. Sizes in bytes of UTF-8; `digest` identifies the documents whatever their order and files.
 
     `mark_words` are occurrences of words that begin with a combining mark: the pattern cut inside a syllable.
+    `cut_words` are occurrences of words longer than `max_word_bytes`; their pieces are counted in `words`.
     """
 
     documents: int = 0
@@ -94,6 +145,7 @@ class SourceCounts:
     bytes: int = 0
     words: int = 0
     special_tokens: int = 0
+    cut_words: int = 0
     longest_word_bytes: int = 0
     unique_words: int = 0
     dropped_words: int = 0
@@ -103,7 +155,7 @@ class SourceCounts:
 
     def add(self, other: dict[str, Any]) -> None:
         """Add a shard's totals of this source."""
-        for name in ("documents", "nulls", "bytes", "words", "special_tokens"):
+        for name in ("documents", "nulls", "bytes", "words", "special_tokens", "cut_words"):
             setattr(self, name, _checked(getattr(self, name) + other[name], name))
         self.longest_word_bytes = max(self.longest_word_bytes, other["longest_word_bytes"])
         self.digest = f"{(int(self.digest, 16) + int(other['digest'], 16)) % 2**128:032x}"
@@ -115,27 +167,27 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-class _RunWriter:
-    """Writes a drained table as one run file, and notes where each partition's batches begin."""
+def write_run(path: Path, batches: Iterable[tuple[int, pa.RecordBatch]]) -> dict[str, list[list[Any]]]:
+    """Write batches as a run file; returns where those of each partition lie.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.index: dict[int, list[int]] = {}
-        self._batches = 0
-
-    def write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> "_RunWriter":
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with publish(self.path) as temporary, pa.ipc.new_file(str(temporary), RUN_SCHEMA, options=options) as writer:
-            for partition, batch in batches:
+    Each batch is an Arrow stream of its own (400 bytes more), so that a merge reads and checks just the ones it needs.
+    """
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    index: dict[str, list[list[Any]]] = {}
+    with NewFile(path) as file:
+        for partition, batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, RUN_SCHEMA, options=options) as writer:
                 writer.write_batch(batch)
-                first_and_number = self.index.setdefault(partition, [self._batches, 0])
-                first_and_number[1] += 1
-                self._batches += 1
-        return self
+            data = sink.getvalue()
+            index.setdefault(str(partition), []).append([file.tell(), len(data), digest(data)])
+            file.write(data)
+    flush(path)
+    return index
 
 
 def count_shard(task: CountTask) -> dict[str, Any]:
-    """Count one shard into committed runs and return the commit: {shard, sources, totals, skipped, runs}.
+    """Count one shard into committed runs and return the commit: {key, sources, totals, skipped, runs, …}.
 
     Any number of attempts of one shard may run, one after the other or at once: the commit that was created first
     holds, and every attempt returns that one.
@@ -143,63 +195,134 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     Raises:
         DataError: a text is not UTF-8, or the file cannot be read; names file, row and byte.
     """
-    commit = Path(task.staging) / f"shard-{task.shard.index:06}.json"
-    if commit.exists():
-        return read_json(commit)  # type: ignore[no-any-return]
+    staging = Path(task.staging)
+    commit = staging / f"{task.name}.json"
+    if held := unsealed(commit):
+        return held
     attempt = uuid.uuid4().hex[:12]
     pattern = resolve(task.pattern)
     names = task.shard.sources()
     number = {name: i for i, name in enumerate(names)}
     nulls = [0] * len(names)
-    counter = _core.Counter(len(names), pattern.name if pattern.native else None, list(task.special_tokens))
-    runs: list[_RunWriter] = []
+    counter = _core.Counter(
+        len(names),
+        pattern.name if pattern.native else None,
+        list(task.special_tokens),
+        normalization=task.normalization,
+        max_word_bytes=task.max_word_bytes,
+    )
+    runs: list[dict[str, Any]] = []
 
     def spill() -> None:
-        path = Path(task.staging) / f"shard-{task.shard.index:06}-{attempt}-{len(runs)}.arrow"
-        runs.append(_RunWriter(path).write(counter.drain(task.partitions)))
+        path = staging / f"{task.name}-{attempt}-{len(runs)}.run"
+        runs.append({"file": path.name, "partitions": {}})
+        runs[-1]["partitions"] = write_run(path, counter.drain(task.partitions))
+
+    def sweep() -> None:
+        for run in runs:
+            (staging / run["file"]).unlink(missing_ok=True)
 
     skipped = Skipped()
-    for name, texts, _ in task.shard.batches(skipped):
-        if STOP.is_set():
-            raise Stopped("stopped")
-        source = number[name]
-        nulls[source] += texts.null_count
-        counter.count(source, texts)
-        if not pattern.native:
-            _count_custom(counter, source, texts, pattern, task.special_tokens)
-        if counter.memory_bytes > task.table_bytes:
+
+    def count() -> None:
+        # The counter checks each text as it counts it.
+        for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = number[name]
+            nulls[source] += texts.null_count
+            counter.count(source, texts)
+            if not pattern.native:
+                _count_custom(counter, source, texts, pattern, task)
+            if counter.memory_bytes > task.table_bytes:
+                spill()
+        if counter.unique_words:
             spill()
-    if counter.unique_words:
-        spill()
+
+    try:
+        count()
+    except _core.InvalidUtf8Error:
+        sweep()
+        for _ in task.shard.batches():
+            pass  # raises the error that names file, row and byte
+        raise
+    except BaseException:
+        sweep()  # what repeated attempts leave would fill the disk
+        raise
     totals = [counter.totals(i) | {"nulls": nulls[i]} for i in range(len(names))]
     result = {
-        "shard": task.shard.index,
+        "key": list(task.key),
+        "bytes": task.shard.bytes,
         "sources": names,
         "totals": totals,
         "skipped": skipped.as_dict(),
         "peak_bytes": peak_memory_bytes(),
-        "runs": [{"file": run.path.name, "partitions": run.index} for run in runs],
+        "runs": runs,
     }
-    if not create_if_absent(commit, json.dumps(result).encode()):
-        for run in runs:
-            run.path.unlink(missing_ok=True)
-    return read_json(commit)  # type: ignore[no-any-return]
+    if create_if_absent(commit, sealed(result)):
+        return result
+    sweep()
+    return unsealed(commit) or _damaged(commit, commit)
 
 
-def _count_custom(
-    counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, special_tokens: Sequence[str]
-) -> None:
+def _damaged(path: Path, commit: Path) -> NoReturn:
+    commit.unlink(missing_ok=True)
+    raise DamagedRunError(f"{path} is damaged or gone: what it held is counted again.")
+
+
+def committed(staging: Path) -> list[dict[str, Any]]:
+    """The commits of shards in a staging folder, whole ones before pieces. Those that do not hold are removed.
+
+    The runs they name are checked for their size here, and for their content when they are merged.
+    """
+    found = []
+    for path in sorted(staging.glob("shard-*.json")):
+        commit = unsealed(path)
+        if commit and all(_size(staging / run["file"]) == _end(run) for run in commit["runs"]):
+            found.append(commit)
+        else:
+            path.unlink()
+    return sorted(found, key=lambda commit: (len(commit["key"]), commit["key"]))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1
+
+
+def _end(run: dict[str, Any]) -> int:
+    return max(int(frames[-1][0] + frames[-1][1]) for frames in run["partitions"].values())
+
+
+def merged(staging: Path, folder: Path) -> list[dict[str, Any]]:
+    """The commits of parts in a staging folder or moved to `folder`. Those that do not hold are removed."""
+    found = []
+    for path in sorted(staging.glob("part-*.json")):
+        part = unsealed(path)
+        places = [staging / part["staged"], folder / part["file"]] if part else []
+        if part and any(place.exists() and sha256(place) == part["sha256"] for place in places):
+            found.append(part)
+        else:
+            path.unlink()
+    return found
+
+
+def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, task: CountTask) -> None:
     # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
     # keeps the crossing into the native one down to unique words.
-    words: Counter[bytes] = Counter()
+    words: Counter[str] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
-        for piece in _core.cut(text, special_tokens) if special_tokens else (text,):
-            words.update(pattern.words(piece))
-    counter.add_words(source, pa.array(list(words), pa.large_binary()), pa.array(list(words.values()), pa.uint64()))
+        for piece in _core.cut(text, task.special_tokens) if task.special_tokens else (text,):
+            words.update(pattern.pieces(_core.normalize(piece, task.normalization) if task.normalization else piece))
+    del words[""]
+    counts = np.fromiter(words.values(), np.uint64, len(words))
+    counter.add_words(source, of_bytes(list(map(str.encode, words))), of_numpy(counts))
 
 
 def merge_tasks(
-    commits: Sequence[dict[str, Any]], staging: Path, folder: Path, partitions: int, min_word_count: int
+    commits: Sequence[dict[str, Any]], staging: Path, partitions: int, min_word_count: int, fan_in: int
 ) -> list[MergeTask]:
     """The tasks that turn committed runs into parts, one a partition, whatever the order of the commits."""
     sources = tuple(sorted({name for commit in commits for name in commit["sources"]}))
@@ -207,75 +330,81 @@ def merge_tasks(
     tasks = []
     for partition in range(partitions):
         slices = tuple(
-            RunSlice(str(staging / run["file"]), where[0], where[1], tuple(number[name] for name in commit["sources"]))
-            for commit in sorted(commits, key=lambda commit: int(commit["shard"]))
+            RunSlice(
+                str(staging / run["file"]),
+                str(staging / f"{run['file'].rsplit('-', 2)[0]}.json"),
+                tuple((offset, size, checksum) for offset, size, checksum in frames),
+                tuple(number[name] for name in commit["sources"]),
+            )
+            for commit in sorted(commits, key=lambda commit: commit["key"])
             for run in commit["runs"]
-            if (where := run["partitions"].get(str(partition)))
+            if (frames := run["partitions"].get(str(partition)))
         )
-        path = folder / f"part-{partition:05}.parquet"
-        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(path)))
+        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(staging), fan_in))
     return tasks
 
 
 def _read_slice(run: RunSlice) -> Iterator[pa.RecordBatch]:
-    mapping = pa.array(run.sources, pa.uint32())
-    with pa.memory_map(run.path) as memory:
-        reader = pa.ipc.open_file(memory)
-        for i in range(run.first, run.first + run.batches):
-            batch = reader.get_batch(i)
+    mapping = of_numpy(np.array(run.sources, np.uint32))
+    path = Path(run.path)
+    try:
+        descriptor = step("open", path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        _damaged(path, Path(run.commit))
+    try:
+        for offset, size, checksum in run.frames:
+            data = step("read", path, lambda size=size, offset=offset: os.pread(descriptor, size, offset))  # type: ignore[misc]
+            if digest(data) != checksum:
+                _damaged(path, Path(run.commit))
+            batch = pa.ipc.open_stream(data).read_next_batch()
             yield batch.set_column(1, "source", pc.take(mapping, batch.column(1)))
+    finally:
+        os.close(descriptor)
 
 
 def merge_part(task: MergeTask) -> dict[str, Any]:
-    """Merge sorted runs into one Parquet part and return {file, rows, sha256, tallies}; tallies are one a source.
+    """Merge sorted runs into one Parquet part and return its commit; tallies are one a source.
+
+    The commit is {partition, file, staged, rows, sha256, tallies, …}: `file` is the part's final name, `staged` where
+    this attempt left it.
 
     Raises:
         CountOverflowError: the counts of one word add up to more than 2^64 - 1.
+        DamagedRunError: a run is not what was written.
     """
-    path = Path(task.path)
+    staging = Path(task.staging)
+    commit = staging / f"part-{task.partition:05}.json"
+    attempt = uuid.uuid4().hex[:12]
+    path = staging / f"part-{task.partition:05}-{attempt}.parquet"
     intermediate: list[Path] = []
     slices = list(task.slices)
     try:
         # Levels: with more runs than can be open at once, groups of them become longer runs first.
-        while len(slices) > FAN_IN:
-            group, slices = slices[:FAN_IN], slices[FAN_IN:]
+        while len(slices) > task.fan_in:
+            group, slices = slices[: task.fan_in], slices[task.fan_in :]
             merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
-            intermediate.append(path.parent / f".merge-{task.partition:05}-{uuid.uuid4().hex}.arrow")
-            writer = _RunWriter(intermediate[-1]).write((0, batch) for batch in merger)
-            slices.append(RunSlice(str(writer.path), 0, sum(n for _, n in writer.index.values()), _same(task.sources)))
+            longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
+            intermediate.append(longer)
+            frames = write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
+            slices.append(
+                RunSlice(str(longer), str(longer), tuple(map(tuple, frames)), tuple(range(len(task.sources))))
+            )
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
-        rows = 0
-        names = pa.array(task.sources, pa.string())
-        with (
-            publish(path) as temporary,
-            pq.ParquetWriter(
-                temporary, TABLE_SCHEMA, compression="zstd", use_dictionary=["source"], write_statistics=["word"]
-            ) as parquet,
-        ):
-            # A row group is a fixed number of rows, so that its borders follow from the content alone.
-            for table in _row_groups(merger):
-                if STOP.is_set():
-                    raise Stopped("stopped")
-                source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
-                parquet.write_table(
-                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),
-                    row_group_size=ROW_GROUP_ROWS,
-                )
-                rows += table.num_rows
-        return {
-            "file": path.name,
-            "rows": rows,
-            "sha256": sha256(path),
-            "tallies": merger.tallies(),
+        part = _write_part(path, merger, task.sources)
+        result = {
+            **part,
+            "partition": task.partition,
+            "file": f"part-{task.partition:05}.parquet",
+            "staged": path.name,
             "peak_bytes": peak_memory_bytes(),
         }
+        if create_if_absent(commit, sealed(result)):
+            return result
+        path.unlink()
+        return unsealed(commit) or _damaged(commit, commit)
     finally:
-        for file in intermediate:
-            file.unlink(missing_ok=True)
-
-
-def _same(sources: Sequence[str]) -> tuple[int, ...]:
-    return tuple(range(len(sources)))
+        for run in intermediate:
+            run.unlink(missing_ok=True)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -301,6 +430,7 @@ class CountTable:
         folder: holds manifest.json and the parts.
         pattern: the stored pattern text or name; `resolve(pattern)` gives the `Pattern`.
         special_tokens: the texts that were cut out before the pattern ran.
+        normalization: the form that the text between them was brought into.
         sources: totals by source name, in the order of the names.
         parts: the Parquet files, in order of partition.
         digest: SHA-256 of the manifest: the identity of this table's content.
@@ -309,6 +439,7 @@ class CountTable:
     folder: Path
     pattern: str
     special_tokens: tuple[str, ...]
+    normalization: Normalization | None
     min_word_count: int
     sources: dict[str, SourceCounts]
     parts: tuple[Path, ...]
@@ -341,6 +472,7 @@ class CountTable:
             folder=folder,
             pattern=manifest["pattern"]["name"] or manifest["pattern"]["regex"],
             special_tokens=tuple(manifest["special_tokens"]),
+            normalization=manifest.get("normalization"),
             min_word_count=manifest["min_word_count"],
             sources={name: SourceCounts(**values) for name, values in manifest["sources"].items()},
             parts=parts,
@@ -354,24 +486,24 @@ class CountTable:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The table's rows as batches of (word, source number in the order of `sources`, count), part by part."""
-        names = pa.array(list(self.sources), pa.string())
         for part in self.parts:
-            with pq.ParquetFile(part, read_dictionary=["source"]) as file:
-                for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
-                    source = batch.column("source")
-                    numbers = pc.index_in(source.dictionary, value_set=names).cast(pa.uint32())
-                    column = pc.take(numbers, source.indices)
-                    yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
+            yield from _read_part(part, list(self.sources))
 
 
 def manifest(
     pattern: Pattern,
     special_tokens: Sequence[str],
+    normalization: Normalization | None,
+    max_word_bytes: int | None,
     min_word_count: int,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
+    selection: dict[str, Any],
 ) -> dict[str, Any]:
-    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers."""
+    """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers.
+
+    `selection` is what decided which documents took part: see `sources.Plan.selection`.
+    """
     names = sorted({name for commit in commits for name in commit["sources"]})
     sources = {name: SourceCounts() for name in names}
     for commit in commits:
@@ -385,12 +517,125 @@ def manifest(
         "kind": "count-table",
         "format_version": FORMAT_VERSION,
         "pattern": {"name": pattern.name, "regex": pattern.regex, "unicode_tables": _core.UNICODE_TABLES},
+        "normalization": normalization,
         "special_tokens": list(special_tokens),
         "partitions": len(parts),
+        "max_word_bytes": max_word_bytes,
         "min_word_count": min_word_count,
+        "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
         "parts": [
             {key: part[key] for key in ("file", "rows", "sha256")}
             for part in sorted(parts, key=lambda p: str(p["file"]))
         ],
     }
+
+
+def _added_selections(tables: Sequence[CountTable], selections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    added: dict[str, Any] = {}
+    for name in sorted({name for selection in selections for name in selection}):
+        pairs = zip(tables, selections, strict=True)
+        entries = [selection.get(name, {}) for table, selection in pairs if name in table.sources]
+        entry: dict[str, Any] = {}
+        samples = [each.get("sample") for each in entries]
+        if any(sample != samples[0] for sample in samples):
+            raise UsageError(f"the tables hold different samples of the source {name!r}; count it again in one way.")
+        if samples[0]:
+            entry["sample"] = samples[0]
+        reasons = sum((Counter(each.get("rows", {})) for each in entries), Counter[str]())
+        if reasons:
+            entry["rows"] = dict(sorted(reasons.items()))
+        files = sum(each.get("files", 0) for each in entries)
+        if files:
+            entry["files"] = files
+        added[name] = entry
+    return added
+
+
+def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
+    """Merge count tables into a new one in `folder`: byte for byte the table of all their documents counted together.
+
+    Raises:
+        UsageError: tables that differ in what decides their words; it names what.
+        FormatError: a part that is not the file its manifest names.
+        CountOverflowError: a sum passes 2^64 - 1.
+    """
+    manifests = [read_json(table.folder / "manifest.json") for table in tables]
+    for table, values in zip(tables[1:], manifests[1:], strict=True):
+        for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts", "selection"}):
+            if values.get(what) != manifests[0].get(what):
+                raise UsageError(
+                    f"{tables[0].folder} and {table.folder} cannot be added: they differ in {what} "
+                    f"({manifests[0].get(what)!r} and {values.get(what)!r}). Count one of them again."
+                )
+    if tables[0].min_word_count > 1:
+        raise UsageError(
+            f"tables counted with min_word_count {tables[0].min_word_count} cannot be added: a word that each of them "
+            "dropped may be frequent enough in all of them together. Count with 1, and filter while learning."
+        )
+    for table, values in zip(tables, manifests, strict=True):
+        for part in values["parts"]:
+            if sha256(table.folder / part["file"]) != part["sha256"]:
+                raise FormatError(f"{table.folder / part['file']} is not the file that its manifest names.")
+    sources = tuple(sorted({name for table in tables for name in table.sources}))
+    parts = []
+    for partition in range(len(tables[0].parts)):
+        # The names are sorted in every table, so its rows stay sorted under the numbers of the new one.
+        runs = [_read_part(table.parts[partition], sources) for table in tables]
+        merger = _core.Merger(runs, len(sources), 0)
+        parts.append(_write_part(folder / f"part-{partition:05}.parquet", merger, sources))
+    values = manifests[0] | manifest(
+        resolve(tables[0].pattern),
+        tables[0].special_tokens,
+        tables[0].normalization,
+        manifests[0]["max_word_bytes"],
+        tables[0].min_word_count,
+        [
+            {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}
+            for table in tables
+        ],
+        parts,
+        _added_selections(tables, [values["selection"] for values in manifests]),
+    )
+    with publish(folder / "manifest.json") as temporary:
+        temporary.write_bytes(to_json(values))
+    return CountTable.open(folder)
+
+
+def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A part's rows as batches of (word, source number in the order of `names`, count)."""
+    order = of_texts(names)
+    with pq.ParquetFile(path, read_dictionary=["source"], page_checksum_verification=True) as file:
+        for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
+            source = batch.column("source")
+            numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
+            column = pc.take(numbers, source.indices)
+            yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
+
+
+def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
+    """Write merged rows as a part, as `merge_part` does."""
+    rows = 0
+    names = of_texts(sources)
+    with (
+        publish(path) as temporary,
+        NewFile(temporary) as sink,
+        pq.ParquetWriter(
+            sink,
+            TABLE_SCHEMA,
+            compression="zstd",
+            use_dictionary=["source"],
+            write_statistics=["word"],
+            write_page_checksum=True,
+        ) as parquet,
+    ):
+        # A row group is a fixed number of rows, so that its borders follow from the content alone.
+        for table in _row_groups(merger):
+            if STOP.is_set():
+                raise Stopped("stopped")
+            source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
+            parquet.write_table(
+                pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
+            )
+            rows += table.num_rows
+    return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies()}

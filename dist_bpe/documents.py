@@ -22,6 +22,8 @@ BATCH_ROWS = 65_536
 NO_GROUP = "(none)"
 # Places of left-out rows that are kept as examples, a shard.
 EXAMPLES = 5
+#: Bad files that a warning names each; a report names all.
+MOST_NAMED = 20
 WHOLE = 1 << 64
 
 OnBadFile = Literal["error", "skip"]
@@ -37,6 +39,7 @@ class Reading:
         text, group_by: fields; a dot goes into a struct, and a list makes each element a document.
         on_bad_file, on_bad_row: what happens to a file that cannot be read, and to a row that is no text.
         seed, threshold: a row takes part if its hash, below 2^64, is below the threshold.
+        check_utf8: False where the one who takes the batches will check them.
     """
 
     source: str
@@ -46,6 +49,7 @@ class Reading:
     on_bad_row: OnBadRow = "error"
     seed: int = 0
     threshold: int = WHOLE
+    check_utf8: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,19 +96,20 @@ class Skipped:
         rows: rows that are no documents, by reason, and rows that were replaced.
         files: files that could not be read to their end, with the reason.
         notes: what is odd about a file but was read as it is.
-        examples: places of the first left-out rows.
+        examples: places of some of the first rows of each reason.
     """
 
     rows: Counter[str] = field(default_factory=Counter)
     files: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    examples: list[str] = field(default_factory=list)
+    examples: dict[str, list[str]] = field(default_factory=dict)
 
     def row(self, reason: str, where: str) -> None:
         """Count one row."""
         self.rows[reason] += 1
-        if len(self.examples) < EXAMPLES:
-            self.examples.append(where)
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < EXAMPLES:
+            examples.append(where)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -118,19 +123,23 @@ class Skipped:
             whole.rows.update(part["rows"])
             whole.files |= part["files"]
             whole.notes |= part["notes"]
-            whole.examples = sorted([*whole.examples, *part["examples"]])[:EXAMPLES]
+            for reason, places in part["examples"].items():
+                whole.examples[reason] = sorted([*whole.examples.get(reason, []), *places])[:EXAMPLES]
         return whole
 
     def warnings(self) -> list[str]:
         """A sentence for each kind of thing that was left out or is odd."""
-        first = f" (the first: {self.examples[0]})" if self.examples else ""
         texts = [
-            f"{count:,} rows {'have U+FFFD where they were bad' if 'replaced' in reason else 'are left out'}: {reason}"
+            f"{'rows that have U+FFFD where they were bad' if 'replaced' in reason else 'rows that are left out'}: "
+            f"{count:,} ({reason}), as in {self.examples[reason][0]}"
             for reason, count in sorted(self.rows.items())
         ]
-        if texts:
-            texts[0] += first
-        texts += [f"{path} was not read to its end: {reason}" for path, reason in sorted(self.files.items())]
+        files = [f"{path} was not read to its end: {reason}" for path, reason in sorted(self.files.items())]
+        texts += files[:MOST_NAMED]
+        if len(files) > MOST_NAMED:
+            texts.append(
+                f"… and {len(files) - MOST_NAMED:,} more files were not read to their end; report.json names all."
+            )
         return texts + [f"{path} {note}." for path, note in sorted(self.notes.items())]
 
 
@@ -183,6 +192,34 @@ class Sample:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Columns: from Arrow arrays of any text type, nested or not, to documents.
+
+
+def of_numpy(values: Any) -> Any:
+    """A numpy array of numbers as an Arrow array, without a copy.
+
+    `pa.array` does the same after importing pandas, if it is installed: half a second a process. So does `pa.scalar`,
+    and with it every function that is given a plain number.
+    """
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def of_bytes(values: Sequence[bytes | None]) -> Any:
+    """A list of bytes and None as a binary array, large if it has to be; see `of_numpy`."""
+    parts = [value or b"" for value in values] if None in values else values
+    data = b"".join(parts)  # type: ignore[arg-type]  # no None is left
+    kind = pa.binary() if len(data) < 1 << 31 else pa.large_binary()
+    offsets = np.zeros(len(parts) + 1, np.int32 if len(data) < 1 << 31 else np.int64)
+    np.cumsum(np.fromiter(map(len, parts), offsets.dtype, len(parts)), out=offsets[1:])  # type: ignore[arg-type]
+    valid = None
+    if parts is not values:
+        flags = np.fromiter((value is not None for value in values), bool, len(values))
+        valid = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(parts), [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def of_texts(values: Iterable[str | None]) -> Any:
+    """Short texts as a string array; see `of_numpy`."""
+    return of_bytes([None if value is None else value.encode() for value in values]).cast(pa.string())
 
 
 class Column(NamedTuple):
@@ -301,15 +338,21 @@ def plain_texts(array: Any) -> Iterator[Any]:
     if pa.types.is_null(array.type) or (pa.types.is_dictionary(array.type) and pa.types.is_null(array.type.value_type)):
         array = pa.nulls(len(array), pa.binary())
     if pa.types.is_dictionary(array.type):
-        words = next(iter(plain_texts(array.dictionary))) if _is_view(array.dictionary.type) else array.dictionary
-        sizes = pc.binary_length(words).fill_null(0).cast(pa.int64())
-        ends = np.cumsum(sizes.take(array.indices).fill_null(0).to_numpy(zero_copy_only=False))
+        words = _binary(array.dictionary)
+        sizes = _lengths(words)
+        if len(array) * int(sizes.max(initial=0)) <= 2 * BATCH_BYTES:
+            yield words.take(array.indices)
+            return
+        # Behind a null lies nothing.
+        ends = np.zeros(len(array), np.int64)
+        ends[array.indices.is_valid().to_numpy(zero_copy_only=False)] = sizes[array.indices.drop_null().to_numpy()]
+        ends = np.cumsum(ends)
         start = 0
         while start < len(array):
             before = ends[start - 1] if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + BATCH_BYTES, side="right")))
             indices = array.indices.slice(start, stop - start)
-            yield _binary(words.take(indices))
+            yield words.take(indices)
             start = stop
         return
     if len(array) > 1 and array.nbytes > 2 * BATCH_BYTES and not _is_view(array.type):
@@ -318,6 +361,14 @@ def plain_texts(array: Any) -> Iterator[Any]:
         yield from plain_texts(array.slice(half))
         return
     yield _binary(array)
+
+
+def _lengths(words: Any) -> Any:
+    """Bytes of each value of a binary array, 0 for nulls."""
+    lengths = pc.binary_length(words)
+    if lengths.null_count:
+        return np.nan_to_num(lengths.to_numpy(zero_copy_only=False)).astype(np.int64)
+    return lengths.to_numpy().astype(np.int64)
 
 
 def _binary(array: Any) -> Any:
@@ -340,7 +391,7 @@ def valid_texts(texts: Any, reading: Reading, skipped: Skipped, fault: Fault) ->
     Raises:
         DataError: a text is not UTF-8 and the policy is `error`.
     """
-    found = _core.first_invalid_utf8(texts)
+    found = _core.first_invalid_utf8(texts) if reading.check_utf8 else None
     if found is None:
         return texts, None
     if reading.on_bad_row == "error":
@@ -363,7 +414,7 @@ def valid_texts(texts: Any, reading: Reading, skipped: Skipped, fault: Fault) ->
                 value = value.decode(errors="replace").encode()
         kept.append(value)
         indices.append(i)
-    return pa.array(kept, pa.large_binary()), pa.array(indices, pa.int64())
+    return of_bytes(kept), of_numpy(np.array(indices, np.int64))
 
 
 def group_names(values: Any) -> list[str]:
@@ -375,18 +426,15 @@ def by_group(texts: Any, groups: Any) -> Iterator[tuple[str, Any]]:
     """Split texts by the values beside them."""
     if not pa.types.is_dictionary(groups.type):
         groups = groups.dictionary_encode(null_encoding="encode")
-    names = group_names(groups.dictionary)
-    codes = groups.indices
-    if codes.null_count:
-        codes = codes.fill_null(len(names))
-        names.append(NO_GROUP)
-    if len(names) == 1:
-        yield names[0], texts
+    names = [*group_names(groups.dictionary), NO_GROUP]
+    codes = np.full(len(groups), len(names) - 1)
+    codes[groups.indices.is_valid().to_numpy(zero_copy_only=False)] = groups.indices.drop_null().to_numpy()
+    present = np.unique(codes)
+    if len(present) == 1:
+        yield names[present[0]], texts
         return
-    for code, name in enumerate(names):
-        part = texts.filter(pc.equal(codes, code))
-        if len(part):
-            yield name, part
+    for code in present:
+        yield names[code], texts.take(of_numpy(np.flatnonzero(codes == code)))
 
 
 def documents_of(
@@ -402,7 +450,7 @@ def documents_of(
     """The documents in one column of a batch of rows that begin at place `first`; `fault` takes a row of the batch."""
     kept = None
     if not sample.all:
-        kept = pa.array(np.flatnonzero(sample.keep(np.arange(first, first + len(column)))))
+        kept = of_numpy(np.flatnonzero(sample.keep(np.arange(first, first + len(column)))))
         if not len(kept):
             return
         column = column.take(kept)

@@ -3,12 +3,17 @@
 DistBpeError                 exit code 1
 ├── UsageError               exit code 2   an option, a pattern, a size or an input that cannot work: found before work
 │   └── SourceError          exit code 2   no such file or column, no text found
+│       └── AccessError      exit code 2   a place that refuses these credentials
 ├── DataError                exit code 3   a file or row that cannot be counted, found while reading
+│   └── NetworkError         exit code 3   a place that did not answer within the deadline
 ├── FormatError              exit code 4   a vocabulary or count-table file that is damaged or of another layout
 ├── ExportError              exit code 5   a library reads an exported file otherwise than we do
 ├── RunError                 exit code 6   a run folder that holds something else than the command needs
 └── CountOverflowError       exit code 7   a count past 2^64 - 1
 """
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class DistBpeError(Exception):
@@ -27,10 +32,18 @@ class SourceError(UsageError):
     """A source without files, without the named column, or without text."""
 
 
+class AccessError(SourceError):
+    """A place that refuses these credentials: no fault of the file, which is never skipped for it."""
+
+
 class DataError(DistBpeError):
     """A file or row that cannot be counted; the message names file, row and byte."""
 
     exit_code = 3
+
+
+class NetworkError(DataError):
+    """A place that could not be reached within the deadline: no fault of the file, which is never skipped for it."""
 
 
 class FormatError(DistBpeError):
@@ -55,3 +68,14 @@ class CountOverflowError(DistBpeError):
     """A count or sum past 2^64 - 1."""
 
     exit_code = 7
+
+
+def sentence_of(problem: Mapping[str, Any], known: Iterable[str]) -> str:
+    """What pydantic says of one value, as a sentence; `known` are the options there are."""
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown option {name!r}; known here are: {', '.join(known)}."
+    if problem["type"] == "missing":
+        return f"the option {name!r} is missing."
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{name + ': ' if name else ''}{message}, not {problem['input']!r}."

@@ -37,6 +37,7 @@ class Found:
 
     Attributes:
         source, format: the source's name, and the format that it asks for.
+        extensions, formats: what endings of names tell, and the formats of which a folder's first one is read.
         files: by the path that people see, with their formats.
         objects: (format, name, object) of what is no file.
         left_out: files that will not be read.
@@ -44,6 +45,8 @@ class Found:
 
     source: str
     format: str | None
+    extensions: dict[str, str] = field(default_factory=lambda: EXTENSIONS)
+    formats: Sequence[str] = FORMATS
     files: dict[str, tuple[File, str]] = field(default_factory=dict)
     objects: list[tuple[str, str, Any]] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -57,7 +60,13 @@ class Found:
         self.files.setdefault(file.path, (file, format))
 
 
-def find(source: str, paths: Sequence[str], format: str | None) -> Found:
+def find(
+    source: str,
+    paths: Sequence[str],
+    format: str | None,
+    extensions: dict[str, str] = EXTENSIONS,
+    formats: Sequence[str] = FORMATS,
+) -> Found:
     """Find the files that paths, globs, folders, lists and URIs name.
 
     Raises:
@@ -65,26 +74,28 @@ def find(source: str, paths: Sequence[str], format: str | None) -> Found:
     """
     if not paths:
         raise SourceError(f"source {source!r} names no path.")
-    found = Found(source, format)
+    found = Found(source, format, extensions, formats)
     for text in paths:
         _find_path(found, text)
     return found
 
 
-def _format(path: str) -> str | None:
+def _format(path: str, extensions: dict[str, str]) -> str | None:
     name = path.lower().rpartition("/")[2]
     if lines.compression(name):
         name = name.rpartition(".")[0]
-        format = EXTENSIONS.get(os.path.splitext(name)[1])  # noqa: PTH122  # not a local path
+        format = extensions.get(os.path.splitext(name)[1])  # noqa: PTH122  # not a local path
         return format if format not in ("parquet", "arrow") else None
-    return EXTENSIONS.get(os.path.splitext(name)[1])  # noqa: PTH122
+    return extensions.get(os.path.splitext(name)[1])  # noqa: PTH122
 
 
 def _find_path(found: Found, text: str, listed: str = "") -> None:
     name = found.source
     if text.startswith("@") and not Path(text).exists():
         if listed:
-            raise SourceError(f"source {name!r}: {listed} names another list, {text}; put its lines in the one.")
+            raise SourceError(
+                f"source {name!r}: {listed} names another list, {places.show(text[1:])}; put its lines in the one."
+            )
         _find_listed(found, text[1:])
         return
     place, key = places.split(text)
@@ -92,10 +103,11 @@ def _find_path(found: Found, text: str, listed: str = "") -> None:
         return
     file = places.look(place, key)
     if file:
-        format = found.format or _format(file.key.partition("?")[0] if place.scheme else file.key)
+        format = found.format or _format(file.path, found.extensions)
         if format is None:
             raise SourceError(
-                f"source {name!r}: the name of {file.path} does not tell its format. Give one: {', '.join(FORMATS)}."
+                f"source {name!r}: the name of {file.path} does not tell its format. Give one: "
+                f"{', '.join(found.formats)}."
             )
         found.add(file, format)
         return
@@ -134,6 +146,8 @@ def _find_dataset(found: Found, place: Place, key: str) -> bool:
         return False
     name, _, revision = "/".join(parts[1:]).partition("@")
     options = place.parsed_options()
+    if unknown := options.keys() - {"config", "split"}:
+        raise SourceError(f"the dataset {name!r}: {min(unknown)!r} is no option of a dataset by name: config, split.")
     split, files = objects.hub_split(name, options.get("config"), options.get("split"), revision or None)
     if not files:
         found.objects.append(("stream", f"{name} ({split.split})", split))
@@ -199,18 +213,18 @@ def _take(found: Found, files: Sequence[File], where: str, prefix: str) -> None:
         elif file.size == 0:
             found.leave(file.path, "empty: no bytes")
         else:
-            format = wanted or _format(file.key)
+            format = wanted or _format(file.key, found.extensions)
             if format is None:
                 found.leave(file.path, "its name tells no known format")
             else:
                 kept.setdefault(format, []).append(file)
     if not kept:
         left = "".join(f"; {left.path} is left out ({left.reason})" for left in found.left_out[-3:])
-        known = ", ".join(sorted(EXTENSIONS))
+        known = ", ".join(sorted(found.extensions))
         raise SourceError(
             f"source {found.source!r}: {where} holds no *.parquet file, nor another that can be read ({known}){left}."
         )
-    chosen = next(format for format in FORMATS if format in kept)
+    chosen = next(format for format in found.formats if format in kept)
     for format, some in kept.items():
         for file in some:
             if format == chosen:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from dist_bpe import _core
 from dist_bpe.errors import FormatError, UsageError
-from dist_bpe.pretokenize import GPT2, Pattern, find
+from dist_bpe.pretokenize import GPT2, Normalization, Pattern, find, find_splits, normalization_form
 from dist_bpe.storage import publish, publish_folder, sha256, to_json
 
 Role = Literal["bos", "eos", "pad", "unk", "other"]
@@ -77,7 +77,7 @@ class VocabularyData:
         special_tokens: in the order of their ids.
         special_tokens_first: special tokens take the ids from 0 on.
         padding: how many reserved tokens fill up the size.
-        normalization: what is done to text first; nothing yet.
+        normalization: the form that text between special tokens is brought into first; None leaves it as it is.
         counts: for each merge the weighted count of its pair when it was chosen; None if not known.
         replaced: for each source the occurrences that each merge replaced; None if not known.
 
@@ -92,7 +92,7 @@ class VocabularyData:
     special_tokens: tuple[SpecialToken, ...] = ()
     special_tokens_first: bool = False
     padding: int = 0
-    normalization: None = None
+    normalization: Normalization | None = None
     counts: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
     replaced: Mapping[str, tuple[int, ...]] | None = field(default=None, compare=False, repr=False)
 
@@ -221,7 +221,7 @@ def check_special_tokens(special_tokens: Iterable[SpecialToken]) -> None:
 
 
 # What can be in a file, in the order of the columns of docs/formats.md.
-CARRIED = ("ids", "merges", "pattern", "special tokens", "roles", "counts")
+CARRIED = ("ids", "merges", "pattern", "normalization", "special tokens", "roles", "counts")
 
 
 @dataclass(frozen=True)
@@ -364,20 +364,18 @@ def write_tokenizers(data: VocabularyData) -> dict[str, bytes]:
     if data.pattern.byte_level:
         pre_tokenizer: dict[str, Any] = byte_level | {"use_regex": True}
     else:
-        split = {
-            "type": "Split",
-            "pattern": {"Regex": data.pattern.tokenizers_regex},
-            "behavior": "Isolated",
-            "invert": False,
-        }
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, byte_level | {"use_regex": False}]}
+        splits = [
+            {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
+            for text in data.pattern.tokenizers_regexes
+        ]
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, byte_level | {"use_regex": False}]}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokenizer = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [{"id": i, "content": text} | plain for text, i in data.special_ids.items()],
-        "normalizer": None,
+        "normalizer": data.normalization and {"type": data.normalization},
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
         "decoder": byte_level | {"use_regex": True},
@@ -420,8 +418,14 @@ def read_tokenizers(tokenizer: bytes, config: bytes | None = None) -> Vocabulary
         model = value.get("model") if isinstance(value, dict) else None
         if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
             raise FormatError(f"{where}: the model is not BPE.")
+        normalizer = value.get("normalizer")
+        match normalizer:
+            case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" as form}:
+                normalization = normalization_form(form)
+            case _:
+                normalization = None
         unwanted = {
-            "normalizer": value.get("normalizer"),
+            "normalizer": None if normalization else normalizer,
             "byte_fallback": model.get("byte_fallback"),
             "ignore_merges": model.get("ignore_merges"),
             "dropout": model.get("dropout"),
@@ -456,7 +460,7 @@ def read_tokenizers(tokenizer: bytes, config: bytes | None = None) -> Vocabulary
             if isinstance(text, str):
                 roles.setdefault(text, role)
         pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
-        data = _from_keys(ids, pairs, pattern, where, roles)
+        data = replace(_from_keys(ids, pairs, pattern, where, roles), normalization=normalization)
         added = {token["content"] for token in value.get("added_tokens", ())}
         for text in data.special_ids:
             if text not in added:
@@ -465,19 +469,19 @@ def read_tokenizers(tokenizer: bytes, config: bytes | None = None) -> Vocabulary
 
 
 def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
-    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or `Split` and `ByteLevel` without."""
+    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split` and `ByteLevel` without."""
     steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer]) if isinstance(pre_tokenizer, dict) else []
     match steps:
         case [{"type": "ByteLevel", "add_prefix_space": False, **rest}] if rest.get("use_regex", True):
             return GPT2
-        case [
-            {"type": "Split", "pattern": {"Regex": str(text)}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return find(text)
+        case [*splits, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]:
+            isolated = {"type": "Split", "behavior": "Isolated", "invert": False}
+            texts = [split.get("pattern", {}).get("Regex") for split in splits if split.items() >= isolated.items()]
+            if len(texts) == len(splits) and None not in texts:
+                return find_splits(texts)
     shown = json.dumps(pre_tokenizer, ensure_ascii=False)
     raise FormatError(
-        f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by a regular expression (isolated) "
+        f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by regular expressions (isolated) "
         "and then ByteLevel, without a space added before the text."
     )
 
@@ -642,7 +646,7 @@ def read_parquet(content: bytes) -> VocabularyData:
             specials,
             about["special_tokens_first"],
             about["padding"],
-            about["normalization"],
+            normalization_form(about["normalization"]),
             None if counts.null_count else tuple(counts.to_pylist()),
             _replaced(table),
         )
@@ -671,7 +675,7 @@ FORMATS: dict[str, Format] = {
         Format(
             "tokenizers",
             ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-            frozenset({"ids", "merges", "pattern", "special tokens", "roles"}),
+            frozenset({"ids", "merges", "pattern", "normalization", "special tokens", "roles"}),
             write_tokenizers,
         ),
         Format(
@@ -722,6 +726,18 @@ def write(data: VocabularyData, names: Iterable[str] | None = None) -> tuple[dic
                 raise
             left_out[format.name] = str(error)
     return files, left_out
+
+
+def not_carried(data: VocabularyData, names: Iterable[str] | None = None) -> list[str]:
+    """What the user of each format has to do himself, since its files cannot say it; a sentence each."""
+    if data.normalization is None:
+        return []
+    return [
+        f"{' and '.join(format.files)} cannot say that text is to be brought into the form {data.normalization}: do it "
+        "before encoding, or use another format."
+        for format in chosen_formats(names)
+        if "normalization" not in format.carries
+    ]
 
 
 def manifest(

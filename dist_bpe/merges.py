@@ -5,12 +5,17 @@ Teaching modes (characters, end-of-word markers, other ties) are served by the s
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from dist_bpe import _core
-from dist_bpe.counts import RUN_SCHEMA
+from dist_bpe import _core, budget
+from dist_bpe.counts import RUN_SCHEMA, CountTable
 from dist_bpe.errors import UsageError
+from dist_bpe.progress import human_bytes
 
 BATCH_WORDS = 65_536
 
@@ -41,6 +46,7 @@ def learn_merges(
     merges: int,
     *,
     weights: Sequence[int] | None = None,
+    jitter: bool = False,
     min_pair_count: int = 2,
     min_word_count: int = 1,
     max_token_bytes: int | None = None,
@@ -55,6 +61,7 @@ def learn_merges(
         sources: the names behind the source numbers.
         merges: how many merges to learn.
         weights: an integer for each source; all ones by default. A word's weighted count is the sum over sources.
+        jitter: each word's weighted count is multiplied by 900 to 1,100 by its hash, see `_core.Table.words`.
         min_pair_count: least weighted count of a pair that is merged.
         min_word_count: words with a smaller raw count, over all sources, take no part.
         max_token_bytes: tokens never grow longer than this many bytes.
@@ -64,7 +71,11 @@ def learn_merges(
     Raises:
         CountOverflowError: a weighted pair count passes 2^64 - 1.
     """
-    words = _core.Words(batches(), list(weights or [1] * len(sources)), min_word_count)
+    weights = list(weights or [1] * len(sources))
+    if jitter:
+        words = _core.Table(batches(), len(sources)).words(weights, min_word_count, True)
+    else:
+        words = _core.Words(batches(), weights, min_word_count)
     if on_words:
         on_words(len(words), words.learn_bytes)
     learned = _core.learn_merges(words, merges, min_pair_count, max_token_bytes, on_merge)
@@ -76,6 +87,83 @@ def learn_merges(
         dict(zip(sources, replaced, strict=True)),
         dict(zip(sources, tokens, strict=True)),
         number,
+    )
+
+
+def check_memory(table: CountTable, min_word_count: int, memory: int) -> None:
+    """Refuse a table that learning from would take more than `memory` bytes.
+
+    Bounds from the manifest and the footers settle most cases; where they do not, the table is read through once.
+
+    Raises:
+        UsageError: names the `min_word_count` that would fit, and the share of text that it drops.
+    """
+    most = sum(source.unique_words for source in table.sources.values())
+    size = 0
+    for part in table.parts:
+        metadata = pq.read_metadata(part)
+        size += sum(metadata.row_group(i).column(0).total_uncompressed_size for i in range(metadata.num_row_groups))
+    if budget.learn_bytes(most, size) <= memory:
+        return
+    counts, words, sizes = count_histogram(table.batches())
+    # From the back: what is left with each count as the minimum.
+    kept_words, kept_sizes = (np.cumsum(column[::-1])[::-1] for column in (words, sizes))
+    first = int(np.searchsorted(counts, min_word_count))
+    needs = [budget.learn_bytes(int(w), int(s)) for w, s in zip(kept_words[first:], kept_sizes[first:], strict=True)]
+    if not needs or needs[0] <= memory:
+        return
+    fits = next((i for i, need in enumerate(needs, first) if need <= memory), None)
+    text = [int(c) * int(s) for c, s in zip(counts, sizes, strict=True)]
+    advice = "no min_word_count would fit"
+    if fits is not None:
+        share = sum(text[first:fits]) / sum(text)
+        advice = f"min_word_count = {counts[fits]} would fit, and leave out {share:.2%} of the text"
+    raise UsageError(
+        f"learning from {kept_words[first]:,} unique words takes about {human_bytes(needs[0])} of memory, and there "
+        f"are {human_bytes(memory)}: {advice}. Or take a machine with more, or set driver_memory if you know better."
+    )
+
+
+def count_histogram(batches: Iterable[pa.RecordBatch]) -> tuple[Any, Any, Any]:
+    """Of a table's unique words, by raw count over all sources: the counts, rising; words of each; bytes of those.
+
+    A count of 2^63 and more stands as 2^64 - 1.
+    """
+    found: dict[int, list[int]] = {}
+
+    def add(totals: Any, lengths: Any) -> None:
+        values, at = np.unique(totals, return_inverse=True)
+        words, sizes = np.bincount(at), np.bincount(at, weights=lengths)
+        for value, number, size in zip(values.tolist(), words.tolist(), sizes.tolist(), strict=True):
+            entry = found.setdefault(value, [0, 0])
+            entry[0] += number
+            entry[1] += int(size)
+
+    open_word, open_count = None, 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        word, count = batch.column(0), batch.column(2).to_numpy()
+        new = np.ones(len(word), bool)
+        new[1:] = pc.not_equal(word[1:], word[:-1]).to_numpy(zero_copy_only=False)
+        starts = np.flatnonzero(new)
+        totals = np.add.reduceat(count.astype(np.float64), starts)
+        totals = np.where(totals < 2.0**63, np.add.reduceat(count, starts), np.uint64(2**64 - 1))
+        lengths = pc.binary_length(word).to_numpy()[starts]
+        first = word[0].as_py()
+        if first == open_word:
+            totals[0] = min(open_count + int(totals[0]), 2**64 - 1)
+        elif open_word is not None:
+            add(np.array([open_count], np.uint64), np.array([len(open_word)]))
+        open_word, open_count = word[-1].as_py(), int(totals[-1])
+        add(totals[:-1], lengths[:-1])
+    if open_word is not None:
+        add(np.array([open_count], np.uint64), np.array([len(open_word)]))
+    rows = sorted(found.items())
+    return (
+        np.array([count for count, _ in rows], np.uint64),
+        np.array([number for _, (number, _) in rows], np.int64),
+        np.array([size for _, (_, size) in rows], np.int64),
     )
 
 

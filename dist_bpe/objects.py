@@ -4,8 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from dist_bpe.documents import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -17,6 +15,7 @@ from dist_bpe.documents import (
     Skipped,
     documents_of,
     locate,
+    of_bytes,
     values_of,
 )
 from dist_bpe.errors import DataError, SourceError
@@ -65,8 +64,7 @@ class Documents:
             return f"{piece.name}: document {first + i:,} is not UTF-8 from byte {byte:,} on"
 
         if held:
-            array = pa.array(held, pa.large_binary())
-            yield from documents_of(array, (), None, first, sample, reading, skipped, fault)
+            yield from documents_of(of_bytes(held), (), None, first, sample, reading, skipped, fault)
 
 
 def _columns(table: Any, piece: Piece, reading: Reading) -> tuple[Any, Any]:

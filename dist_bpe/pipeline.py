@@ -2,46 +2,70 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dist_bpe import reference
+from dist_bpe import budget, places, reference
+from dist_bpe.balance import Outcome, Retrainer, balance, frontier, held_back, refuse_overlap, search
+from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
+    CountConfig,
     LearnConfig,
     RunConfig,
     special_token,
     validate,
 )
 from dist_bpe.counts import (
+    FAN_IN,
     CountTable,
     CountTask,
+    DamagedRunError,
+    MergeTask,
+    add_tables,
+    committed,
     count_shard,
     manifest,
     merge_part,
     merge_tasks,
+    merged,
 )
 from dist_bpe.documents import Skipped
-from dist_bpe.engine import open_engine
-from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.engine import Engine, open_engine, run
+from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
+from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
-from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats
-from dist_bpe.merges import Learned, batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import Pattern, resolve, warnings_for
+from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
+from dist_bpe.lease import FOLDER as LEASE
+from dist_bpe.lease import STAGING, Lease, lease
+from dist_bpe.ledger import Ledger
+from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
+from dist_bpe.mixture import Mixture, Weights, sizes_of
+from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
+from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import publish, to_json
+from dist_bpe.storage import move, publish, publish_folder, sealed, sha256, to_json, unsealed, write
 from dist_bpe.vocabulary import Vocabulary
+from dist_bpe.wordlists import WordList, gather
 
-STAGING = "staging"
+PLAN = "plan.json"
+# What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
+STAGED_SHARE = 0.25
+# Times that damaged runs are counted again before the disk is blamed.
+MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
-KEEPS_MARKS = "the pattern o200k keeps marks with their letters."
+KEEPS_MARKS = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
 COUNTS = "counts"
 VOCABULARIES = "vocabularies"
 
@@ -51,6 +75,9 @@ class RunReport:
     """What a command did, for the closing summary and report.json; lies outside the reproducible set.
 
     `stages` have seconds and peak bytes of the driver and, where the work ran elsewhere, of the largest worker.
+    `mixture` has (source, raw share, used share, multiplier), empty if natural; `curve` bytes per token by vocabulary
+    size and source, for each size asked for; `bytes_per_token` is that of the largest. `chosen` has, with parity, the
+    language that chose each merge, None where all did.
     """
 
     output: str
@@ -58,20 +85,28 @@ class RunReport:
     stages: list[StageRecord] = field(default_factory=list)
     vocabulary: Vocabulary | None = None
     requested_size: int | None = None
+    mixture: list[tuple[str, float, float, float]] = field(default_factory=list)
     bytes_per_token: dict[str, float] = field(default_factory=dict)
-    folder: Path | None = None
+    curve: dict[int, dict[str, float]] = field(default_factory=dict)
+    chosen: list[str | None] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    left_out: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
         return {
             "stages": [asdict(stage) for stage in self.stages],
             "sources": {name: vars(source) for name, source in self.table.sources.items()} if self.table else {},
+            "mixture": [dict(zip(("source", "raw", "used", "multiplier"), row, strict=True)) for row in self.mixture],
             "bytes_per_token": self.bytes_per_token,
+            "curve": self.curve,
+            "chosen": self.chosen,
             "sizes": self.vocabulary.sizes if self.vocabulary else {},
             "requested_size": self.requested_size,
             "verification": self.verification,
+            "left_out": self.left_out,
             "warnings": self.warnings,
         }
 
@@ -82,11 +117,13 @@ def count(
     engine: str = "ray",
     workers: int | None = None,
     address: str | None = None,
+    memory_per_worker: int | str | None = None,
     overwrite: bool = False,
+    restart: bool = False,
     progress: str = "auto",
     **options: Any,
 ) -> CountTable:
-    """Count the words of sources into a table in the run folder `output`.
+    """Count the words of sources into a table in the run folder `output`, or go on with what lies there unfinished.
 
     Args:
         sources: what to read.
@@ -94,15 +131,18 @@ def count(
         engine: "ray" (embedded, or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
         workers: tasks at once; by default one a processor.
         address: the Ray cluster to join.
+        memory_per_worker: bytes, or a text like "2GB"; by default a worker's share of what is free.
         overwrite: replace a table that stands there already.
+        restart: begin anew, whatever is there, finished or not.
         progress: "auto", "bars", "lines" or "silent".
-        options: the fields of `CountConfig`: pattern, special_tokens, min_word_count, partitions, shard_bytes,
-            table_bytes.
+        options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
+            partitions, shard_bytes, table_bytes.
 
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
         DataError: a row or file that cannot be counted.
-        RunError: the folder holds a table already, or a worker keeps dying.
+        RunError: the folder holds another table or an unfinished run of other inputs or options, another driver works
+            on it, its disk is full, or a shard keeps failing. What was finished is kept, and the same call goes on.
     """
     config = validate(
         RunConfig,
@@ -113,8 +153,14 @@ def count(
             ],
             "output": str(output),
             "overwrite": overwrite,
+            "restart": restart,
             "count": options,
-            "engine": {"engine": engine, "workers": workers, "address": address},
+            "engine": {
+                "engine": engine,
+                "workers": workers,
+                "address": address,
+                "memory_per_worker": memory_per_worker,
+            },
         },
     )
     return run_count(config, Progress(progress), RunReport(str(output)))
@@ -124,16 +170,17 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     """Plan, count and merge; see `count`."""
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
+    if "://" in config.output:
+        raise UsageError(
+            f"the output {places.show(config.output)} is no path: a run needs a folder on a local or network file "
+            "system that all nodes share. Copy the finished files elsewhere afterwards."
+        )
     output = Path(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
-    if (output / COUNTS).exists() and not config.overwrite:
-        raise RunError(
-            f"{output} holds a count table already. Learn from it (`dist-bpe learn {output}`), name another folder, "
-            "or replace it with --overwrite."
-        )
+    sources = [source.source() for source in config.sources]
     with progress.stage("plan", unit="files") as stage:
-        planned = plan([source.source() for source in config.sources], config.count.shard_bytes)
+        planned = plan(sources, config.count.shard_bytes)
         rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
         stage.advance(len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {len(planned.shards)} shards")
     if planned.in_memory and config.engine.engine != "local":
@@ -145,82 +192,372 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         _warn(progress, report, text)
     for text in warnings_for(pattern):
         _warn(progress, report, text)
+    options = config.count.model_dump(mode="json", exclude={"table_bytes"})
+    options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
-    staging = output / STAGING
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
     try:
-        table = _count_into(output, staging, planned, pattern, config, progress, report)
+        output.mkdir(parents=True, exist_ok=True)
+        (output / LEASE).mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
+    try:
+        with lease(output, progress.say) as owned:
+            _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
+            counted = owned.staging.exists()
+            if counted:
+                _count_into(output, owned, planned, pattern, config, progress, report)
+            table = report.table = CountTable.open(output)
+            _doubts(table, config.count, progress, report)
+            if counted:
+                report.stages = progress.records
+                owned.check()
+                write(output / "report.json", to_json(report.as_json()))
     except BaseException:
-        shutil.rmtree(output if fresh else staging, ignore_errors=True)
+        if fresh:
+            _remove_if_empty(output)
         raise
-    shutil.rmtree(staging, ignore_errors=True)
-    report.table = table
+    return table
+
+
+def _doubts(table: CountTable, options: CountConfig, progress: Progress, report: RunReport) -> None:
+    """Warn of a pattern that cuts too much or nothing."""
     cut = [name for name, source in table.sources.items() if source.mark_words > MARK_SHARE * source.words]
     if cut:
         _warn(
             progress,
             report,
-            f"the pattern {config.count.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
+            f"the pattern {options.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
             f"{', '.join(cut)}. Their text costs more tokens than it needs to; {KEEPS_MARKS}",
+        )
+    long = [f"{name} ({source.cut_words:,})" for name, source in table.sources.items() if source.cut_words]
+    if long:
+        _warn(
+            progress,
+            report,
+            f"words longer than max_word_bytes ({options.max_word_bytes:,}) were counted in pieces, in: "
+            f"{', '.join(long)}.",
         )
     total = sum(source.words for source in table.sources.values())
     documents = sum(source.documents for source in table.sources.values())
-    if total <= documents and documents > 1:
-        _warn(
-            progress, report, f"the pattern {config.count.pattern!r} left each document whole: it splits nothing here."
+    if total <= documents and documents > 1 and options.pattern != "none":
+        _warn(progress, report, f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
+
+
+def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: RunConfig, progress: Progress) -> None:
+    """Leave a staging folder with this plan in it, new or to go on with; none if the table is there already.
+
+    Raises:
+        RunError: what lies there, finished or not, was made of other inputs or by other options.
+    """
+    # The plan lies where what it speaks of lies: in staging first, and beside the table once that is finished.
+    begun, finished = staging / PLAN, output / PLAN
+    if staging.exists():
+        old = unsealed(begun)
+        if config.restart or not old or planned is None:
+            shutil.rmtree(staging)
+        elif changed := differences(_without_table(old), planned):
+            raise RunError(
+                f"{output} holds an unfinished run that this command cannot go on with: {shown(changed)}. Give the "
+                "command it was begun with, name another folder, or begin anew with --restart."
+            )
+        else:
+            write(begun, sealed(planned))  # with the policies of now
+            return
+    if (output / COUNTS).exists() and not config.overwrite and not config.restart:
+        old = unsealed(finished) if planned else None
+        if old and old.get("table") != CountTable.open(output).digest:
+            old = None  # the table was put there by something else
+        changed = differences(_without_table(old), planned) if old and planned else []
+        if old and not changed:
+            progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
+            return
+        raise RunError(
+            f"{output} holds a count table already{' of another run' if changed else ''}"
+            f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
+            "folder, or replace it with --overwrite."
         )
-    return table
+    # Made whole beside its name, so that a staging folder always holds its plan.
+    new = staging.with_name(f".{staging.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir()
+    if planned is not None:
+        write(new / PLAN, sealed(planned))
+    move(new, staging)
+
+
+def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plan.items() if name != "table"}
+
+
+def _remove_if_empty(output: Path) -> None:
+    """Remove the folders that this run made, if it leaves nothing in them. Another run's files would be in the way."""
+    with contextlib.suppress(OSError):
+        (output / STAGING).rmdir()
+        for file in (output / LEASE).iterdir():
+            file.unlink()
+        (output / LEASE).rmdir()
+        output.rmdir()
 
 
 def _count_into(
     output: Path,
-    staging: Path,
+    owned: Lease,
     planned: Plan,
     pattern: Pattern,
     config: RunConfig,
     progress: Progress,
     report: RunReport,
-) -> CountTable:
+) -> None:
+    """Count and merge in the staging folder, going on with what is committed there, and move the table to its place."""
+    staging = owned.staging
+    finished = False
+    try:
+        with contextlib.ExitStack() as stack:
+            with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
+                engine = stack.enter_context(
+                    open_engine(
+                        config.engine.engine,
+                        config.engine.workers,
+                        config.engine.address,
+                        config.engine.stall_seconds,
+                        config.engine.memory_per_worker,
+                    )
+                )
+                engine.probe(staging.resolve())
+                stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
+            free = shutil.disk_usage(staging).free
+            if free < STAGED_SHARE * planned.bytes:
+                _warn(
+                    progress,
+                    report,
+                    f"{output} has {human_bytes(free)} of free space, and counting {human_bytes(planned.bytes)} of "
+                    f"text may take {human_bytes(STAGED_SHARE * planned.bytes)}. A full disk stops the run, and loses "
+                    "nothing.",
+                )
+            for _ in range(MAX_DAMAGED):
+                try:
+                    commits = _counted(engine, owned, planned, config, progress)
+                    parts = _merged(engine, owned, commits, config, progress)
+                    break
+                except DamagedRunError as error:
+                    _warn(progress, report, str(error))
+            else:
+                raise RunError(f"files in {staging} were damaged {MAX_DAMAGED} times: its disk cannot be trusted.")
+        skipped = Skipped.total(commit["skipped"] for commit in commits)
+        selection = planned.selection(commits)
+        report.left_out = {
+            "files": [asdict(left) for left in planned.left_out],
+            "selection": selection,
+            "while_reading": skipped.as_dict(),
+        }
+        for text in skipped.warnings():
+            _warn(progress, report, text)
+        owned.check()
+        texts = tuple(token.text for token in config.count.special_tokens)
+        values = manifest(
+            pattern, texts, config.count.normalization, config.count.max_word_bytes, config.count.min_word_count,
+            commits, parts, selection,
+        )  # fmt: skip
+        _publish_table(output, staging, parts, to_json(values))
+        finished = True
+    finally:
+        kept = 0 if finished else len(list(staging.glob("shard-*.json")))
+        if kept and (staging / PLAN).exists():
+            progress.say(
+                f"count: {kept:,} of {len(planned.shards):,} shards are finished and kept in {output}; the same "
+                "command goes on from there."
+            )
+        else:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _counted(
+    engine: Engine, owned: Lease, planned: Plan, config: RunConfig, progress: Progress
+) -> list[dict[str, Any]]:
+    """The commits of all shards.
+
+    Raises:
+        SourceError: none of them holds any text.
+    """
     options = config.count
     texts = tuple(token.text for token in options.special_tokens)
-    with contextlib.ExitStack() as stack:
-        with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
-            engine = stack.enter_context(
-                open_engine(config.engine.engine, config.engine.workers, config.engine.address)
+    table_bytes = budget.table_bytes(engine.memory_per_worker, options.table_bytes)
+    # A worker may have another working folder than the driver: paths go out absolute.
+    place = owned.staging.resolve()
+    ledger: Ledger[CountTask, dict[str, Any]] = Ledger(
+        (
+            CountTask(
+                shard,
+                str(place),
+                options.pattern,
+                texts,
+                options.partitions,
+                table_bytes,
+                options.normalization,
+                options.max_word_bytes,
             )
-            stage.advance(engine.workers)
-        # A worker may have another working folder than the driver: paths go out absolute.
-        place = str(staging.resolve())
-        tasks = [
-            CountTask(shard, place, config.count.pattern, texts, options.partitions, options.table_bytes)
             for shard in planned.shards
-        ]
-        commits = []
-        with progress.stage("count", planned.bytes, "bytes") as stage:
-            for commit in engine.run(count_shard, tasks):
-                commits.append(commit)
-                stage.worker_peak(commit["peak_bytes"])
-                stage.advance(planned.shards[commit["shard"]].bytes, f"shard {len(commits):,} of {len(tasks):,}")
-        for text in Skipped.total(commit["skipped"] for commit in commits).warnings():
-            _warn(progress, report, text)
-        if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
-            looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
-            raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
-        folder = staging.resolve() / COUNTS
+        ),
+        engine.stall_seconds,
+    )
+    with progress.stage("count", planned.bytes, "bytes") as stage:
+        done = 0
+        for commit in committed(place):
+            ledger.restore(tuple(commit["key"]), commit)
+            done += 1
+            stage.advance(commit["bytes"], f"{done:,} of {len(planned.shards):,} shards were finished before")
+        for commit in run(engine, count_shard, ledger):
+            owned.check()
+            done += 1
+            stage.worker_peak(commit["peak_bytes"])
+            stage.advance(commit["bytes"], f"shard {done:,} of {len(planned.shards):,}")
+    commits = ledger.results()
+    if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
+        shutil.rmtree(owned.staging)  # there is nothing to go on with
+        looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
+        raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
+    return commits
+
+
+def _merged(
+    engine: Engine,
+    owned: Lease,
+    commits: Sequence[dict[str, Any]],
+    config: RunConfig,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """The commits of all parts."""
+    place = owned.staging.resolve()
+    fan_in = budget.fan_in(engine.memory_per_worker, FAN_IN)
+    tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count, fan_in)
+    ledger: Ledger[MergeTask, dict[str, Any]] = Ledger(tasks, engine.stall_seconds)
+    with progress.stage("merge", len(tasks), "parts") as stage:
+        rows = 0
+        for part in merged(place, place / COUNTS):
+            ledger.restore((part["partition"],), part)
+            rows += part["rows"]
+            stage.advance(1, f"{rows:,} rows")
+        for part in run(engine, merge_part, ledger):
+            owned.check()
+            rows += part["rows"]
+            stage.worker_peak(part["peak_bytes"])
+            stage.advance(1, f"{rows:,} rows")
+    return ledger.results()
+
+
+def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]], content: bytes) -> None:
+    """Move the finished table to its place. Every path begins or ends in staging, which only the owner can reach."""
+    folder = staging / COUNTS
+    folder.mkdir(exist_ok=True)
+    for part in parts:
+        if (staging / part["staged"]).exists():
+            move(staging / part["staged"], folder / part["file"])
+    # Only by renames, so that the folder never holds what a crash left half-written.
+    write(staging / "manifest.json", content)
+    move(staging / "manifest.json", folder / "manifest.json")
+    if plan := unsealed(staging / PLAN):
+        write(staging / PLAN, sealed(plan | {"table": sha256(folder / "manifest.json")}))
+    if (output / COUNTS).exists():
+        move(output / COUNTS, staging / f"replaced-{uuid.uuid4().hex}")
+    move(folder, output / COUNTS)
+    if plan:
+        move(staging / PLAN, output / PLAN)
+    shutil.rmtree(staging, ignore_errors=True)
+
+
+def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
+    """Add the count tables of run folders into another; see `add_tables`."""
+    tables = [CountTable.open(run) for run in runs]
+    if len(tables) < 2:
+        raise UsageError("name at least two run folders to add.")
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
+        add_tables(tables, folder)
+        stage.advance(len(tables[0].parts))
+    report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
+def import_counts(
+    lists: str | Path | Sequence[WordList],
+    *,
+    output: str | Path,
+    overwrite: bool = False,
+    progress: str = "auto",
+    **options: Any,
+) -> CountTable:
+    """Make a count table in the run folder `output` from words that were counted elsewhere.
+
+    Words that stand there twice are summed; those with a count of zero are left out. The table is the one that counting
+    the text itself makes, if that was cut by the same pattern, but knows nothing of documents.
+
+    Args:
+        lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
+        output: the run folder; the table lies in its folder `counts`.
+        overwrite: replace a table that stands there already.
+        progress: "auto", "bars", "lines" or "silent".
+        options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
+            special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
+
+    Raises:
+        UsageError: an option, file or column that cannot work.
+        DataError: a word that is missing or not UTF-8, or a count that is negative or no whole number; names the row.
+        RunError: the folder holds a table already.
+    """
+    if isinstance(lists, (str, Path)):
+        lists = [WordList("corpus", (str(lists),))]
+    config = validate(CountConfig, options)
+    for option in ("shard_bytes", "max_word_bytes"):
+        if getattr(config, option) is not None:
+            raise UsageError(f"{option} has no effect on lists of words: leave it out.")
+    return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
+
+
+def run_import(
+    lists: Sequence[WordList],
+    output: Path,
+    overwrite: bool,
+    config: CountConfig,
+    progress: Progress,
+    report: RunReport,
+) -> CountTable:
+    """Gather lists of words into a table; see `import_counts`."""
+    pattern = resolve(config.pattern)
+    check_special_tokens(config.special_tokens)
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    fresh = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if fresh:
+            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
+        folder = staging / COUNTS
         folder.mkdir()
-        merges = merge_tasks(commits, staging.resolve(), folder, options.partitions, options.min_word_count)
-        parts = []
-        with progress.stage("merge", len(merges), "parts") as stage:
-            for part in engine.run(merge_part, merges):
-                parts.append(part)
-                stage.worker_peak(part["peak_bytes"])
-                stage.advance(1, f"{sum(part['rows'] for part in parts):,} rows")
-    with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(to_json(manifest(pattern, texts, options.min_word_count, commits, parts)))
-    shutil.rmtree(output / COUNTS, ignore_errors=True)
-    folder.rename(output / COUNTS)
-    return CountTable.open(output)
+        with progress.stage("gather", unit="words") as stage:
+            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
+        for text in warnings + warnings_for(pattern):
+            _warn(progress, report, text)
+        if not commits:
+            raise SourceError("no words found: the lists hold none with a count above zero.")
+        with progress.stage("merge", config.partitions, "parts") as stage:
+            parts = []
+            for task in merge_tasks(commits, staging, config.partitions, config.min_word_count, FAN_IN):
+                parts.append(merge_part(task))
+                (staging / parts[-1]["staged"]).rename(folder / parts[-1]["file"])
+                stage.advance(1)
+        texts = tuple(token.text for token in config.special_tokens)
+        with publish(folder / "manifest.json") as path:
+            path.write_bytes(
+                to_json(manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {}))
+            )
+        shutil.rmtree(output / COUNTS, ignore_errors=True)
+        folder.rename(output / COUNTS)
+    report.table = CountTable.open(output)
+    return report.table
 
 
 def _warn(progress: Progress, report: RunReport, text: str) -> None:
@@ -247,6 +584,7 @@ def learn(
     num_merges: int | None = None,
     unit: Literal["byte"] = "byte",
     pattern: str = "gpt2",
+    normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -277,6 +615,7 @@ def learn(
     end_of_word: str | None = None,
     unknown_token: str | None = None,
     pattern: str = "gpt2",
+    normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -292,10 +631,11 @@ def learn(
         end_of_word: for teaching: a symbol put after each word.
         unknown_token: for teaching: what a character outside the vocabulary becomes.
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
+        normalization: what its text is to be brought into first: NFC, NFD, NFKC or NFKD; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines" or "silent".
-        options: the other fields of `LearnConfig`: min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple.
+        options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
+            special_tokens_first, pad_to_multiple, driver_memory.
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -328,19 +668,29 @@ def learn(
     specials = [special_token(token) for token in special_tokens]
     if vocab_size is None:
         vocab_size = BYTES + (num_merges or 0) + len(specials)
-    config = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    config: LearnConfig = validate(LearnConfig, {"vocab_size": vocab_size, **options})
+    if len(config.vocab_size) > 1:
+        raise UsageError("one size is learned at a time here: take the largest, and `Vocabulary.cut` gives the others.")
     steps = Progress(progress)
     report = RunReport("")
     if isinstance(counts, CountTable):
         vocabulary, _ = run_learn(counts, config, specials, steps, report)
         return vocabulary
+    if config.mixture != Mixture():
+        raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
     batches = batches_of_mapping(counts)
-    learned = _learn(batches, ["words"], config, specials, steps, report)
-    return _vocabulary(learned, resolve(pattern), specials, config)
+    learned = _learn(batches, ["words"], config, specials, None, steps, report)
+    form = normalization_form(normalization)
+    return _vocabulary(learned, resolve(pattern), form, specials, config)
 
 
 def run_learn(
-    table: CountTable, config: LearnConfig, specials: Sequence[SpecialToken], progress: Progress, report: RunReport
+    table: CountTable,
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    progress: Progress,
+    report: RunReport,
+    dev: Corpus | None = None,
 ) -> tuple[Vocabulary, Learned]:
     """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token."""
     pattern = resolve(table.pattern)
@@ -352,14 +702,24 @@ def run_learn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
                 "text, its pieces were learned as ordinary words.",
             )
-    learned = _learn(table.batches, list(table.sources), config, specials, progress, report)
-    vocabulary = _vocabulary(learned, pattern, specials, config)
+    check_memory(table, config.min_word_count, config.driver_memory or budget.available())
+    if config.parity:
+        learned = _learn_parity(table, config, specials, dev, progress, report)
+    else:
+        weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
+        report.mixture = [] if weights.natural else weights.rows()
+        learned = _learn(table.batches, list(table.sources), config, specials, weights, progress, report)
+    vocabulary = _vocabulary(learned, pattern, table.normalization, specials, config)
     report.vocabulary = vocabulary
-    report.requested_size = config.vocab_size
-    for name, source in table.sources.items():
-        tokens = pc.sum(learned.tokens[name]).as_py() + source.special_tokens
-        if tokens:
-            report.bytes_per_token[name] = source.bytes / tokens
+    report.requested_size = config.largest
+    for size in config.vocab_size:
+        merges = size - BYTES - len(specials)
+        for name, source in table.sources.items():
+            # A merge takes one token away at each place it replaces, so what later merges took is put back.
+            tokens = pc.sum(learned.tokens[name]).as_py() + (pc.sum(learned.replaced[name][merges:]).as_py() or 0)
+            if tokens + source.special_tokens:
+                report.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
+    report.bytes_per_token = report.curve.get(config.largest, {})
     return vocabulary, learned
 
 
@@ -368,16 +728,19 @@ def _learn(
     sources: Sequence[str],
     config: LearnConfig,
     specials: Sequence[SpecialToken],
+    weights: Weights | None,
     progress: Progress,
     report: RunReport,
 ) -> Learned:
     wanted = config.merges(specials)
-    with progress.stage("learn", wanted, "merges") as stage:
+    with progress.stage("learn", wanted, "merges") as stage, _rescaling(config):
         learned = learn_merges(
             batches,
             sources,
             wanted,
-            min_pair_count=config.min_pair_count,
+            weights=list(weights.integers.values()) if weights else None,
+            jitter=weights is not None and weights.jitter,
+            min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
             min_word_count=config.min_word_count,
             max_token_bytes=config.max_token_bytes,
             on_words=lambda words, memory: stage.advance(
@@ -386,18 +749,78 @@ def _learn(
             on_merge=lambda done: stage.advance(done - stage.done),
         )
         stage.advance(len(learned) - stage.done)
+    _tell_if_short(learned, config, wanted, progress, report)
+    if weights and not weights.natural:
+        raw = np.sum([array.to_numpy() for array in learned.replaced.values()], axis=0, dtype=np.uint64)
+        few = int((raw < config.min_pair_count).sum())
+        if few:
+            _warn(
+                progress,
+                report,
+                f"{few:,} merges join pairs that stand fewer than {config.min_pair_count} times in the text: their "
+                "sources have a weight above one. Raise min_pair_count if that is not wanted.",
+            )
+    return learned
+
+
+def _learn_parity(
+    table: CountTable,
+    config: LearnConfig,
+    specials: Sequence[SpecialToken],
+    dev: Corpus | None,
+    progress: Progress,
+    report: RunReport,
+) -> Learned:
+    if config.mixture != Mixture():
+        raise UsageError(
+            "parity and a mixture exclude each other: parity looks at each language's counts by themselves."
+        )
+    wanted = config.merges(specials)
+    trainer = Retrainer(table, config, specials, dev)
+    with progress.stage("learn", wanted, "merges") as stage:
+        merges = trainer.parity(str(config.parity), lambda done: stage.advance(done - stage.done))
+        stage.advance(len(merges) - stage.done)
+    names = [*trainer.sources, None]
+    report.chosen = [names[-1 if i is None else i] for i in merges.column(3).to_pylist()]
+    replaced, tokens = trainer.words.replay(merges.column(0), merges.column(1))
+    learned = Learned(
+        merges.select([0, 1, 2]),
+        dict(zip(trainer.sources, replaced, strict=True)),
+        dict(zip(trainer.sources, tokens, strict=True)),
+        len(trainer.words),
+    )
+    _tell_if_short(learned, config, wanted, progress, report)
+    return learned
+
+
+def _tell_if_short(learned: Learned, config: LearnConfig, wanted: int, progress: Progress, report: RunReport) -> None:
     if len(learned) < wanted:
         _warn(
             progress,
             report,
             f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
-            f"vocabulary has {config.vocab_size - wanted + len(learned):,} tokens instead of {config.vocab_size:,}.",
+            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
         )
-    return learned
+
+
+@contextlib.contextmanager
+def _rescaling(config: LearnConfig) -> Iterator[None]:
+    try:
+        yield
+    except CountOverflowError as error:
+        if config.mixture == Mixture():
+            raise
+        raise CountOverflowError(
+            f"{str(error).rstrip('.')}; in a mixture that is its option scale, now {config.mixture.scale:,}."
+        ) from error
 
 
 def _vocabulary(
-    learned: Learned, pattern: Pattern, specials: Sequence[SpecialToken], config: LearnConfig
+    learned: Learned,
+    pattern: Pattern,
+    normalization: Normalization | None,
+    specials: Sequence[SpecialToken],
+    config: LearnConfig,
 ) -> Vocabulary:
     left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
     data = VocabularyData(
@@ -405,6 +828,7 @@ def _vocabulary(
         pattern,
         tuple(specials),
         special_tokens_first=config.special_tokens_first,
+        normalization=normalization,
         counts=counts,
         replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
     )
@@ -436,8 +860,12 @@ def learn_and_export(
     overwrite: bool = False,
     verify: bool = True,
     verify_transformers: bool = False,
+    dev: Corpus | None = None,
 ) -> RunReport:
-    """Learn one more vocabulary from a run folder's table and export it beside the others."""
+    """Learn one more vocabulary from a run folder's table and export it beside the others.
+
+    With `config.parity` on the parallel set `dev`.
+    """
     table = CountTable.open(run)
     if special_tokens is None:
         special_tokens = [special_token(text) for text in table.special_tokens]
@@ -446,7 +874,7 @@ def learn_and_export(
     progress = Progress()
     report = RunReport(str(run), table)
     options = _ExportOptions(str(run), name, overwrite, verify, verify_transformers)
-    _learn_and_export(table, config, special_tokens, options, progress, report)
+    _learn_and_export(table, config, special_tokens, options, progress, report, dev)
     return report
 
 
@@ -468,24 +896,147 @@ def _learn_and_export(
     options: "RunConfig | _ExportOptions",
     progress: Progress,
     report: RunReport,
+    dev: Corpus | None = None,
 ) -> None:
     config.merges(specials)
-    folder = Path(options.output) / VOCABULARIES / (options.name or str(config.vocab_size))
-    if folder.exists() and not options.overwrite:
-        raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
-    vocabulary, _ = run_learn(table, config, specials, progress, report)
+    one = len(config.vocab_size) == 1
+    folders = {}
+    for size in config.vocab_size:
+        name = str(size) if options.name is None else options.name if one else f"{options.name}-{size}"
+        folders[size] = Path(options.output) / VOCABULARIES / name
+        if folders[size].exists() and not options.overwrite:
+            raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
+    largest, learned = run_learn(table, config, specials, progress, report, dev)
     with progress.stage("export", unit="files") as stage:
-        report.verification = export(
-            vocabulary,
-            folder,
-            libraries=_libraries(options.verify, options.verify_transformers),
-            fingerprints=_fingerprints(table, config),
-        )
-        stage.advance(sum(file.is_file() for file in folder.iterdir()))
-    report.folder = folder
+        for size, folder in folders.items():
+            vocabulary = largest
+            if size < config.largest:
+                vocabulary = largest.cut(min(size, config.largest - config.merges(specials) + len(learned)))
+                if config.pad_to_multiple:
+                    vocabulary = Vocabulary(vocabulary.data.padded(config.pad_to_multiple))
+            report.verification = export(
+                vocabulary,
+                folder,
+                libraries=_libraries(options.verify, options.verify_transformers),
+                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)}), dev),
+            )
+            stage.advance(sum(file.is_file() for file in folder.iterdir()))
+            report.folders.append(folder)
+    for text in not_carried(largest.data):
+        _warn(progress, report, text)
     report.stages = progress.records
-    with publish(folder / "report.json") as temporary:
+    for folder in report.folders:
+        with publish(folder / "report.json") as temporary:
+            temporary.write_bytes(to_json(report.as_json()))
+
+
+@dataclass
+class BalanceReport:
+    """What `balance` found: the rounds, what else was tried, the mixture's file, and what limits it."""
+
+    reference: str
+    rounds: list[Outcome] = field(default_factory=list)
+    tried: list[tuple[str, Outcome]] = field(default_factory=list)
+    best: tuple[str, Outcome] | None = None
+    test: Outcome | None = None
+    file: Path | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "rounds": [outcome.as_json(self.reference) for outcome in self.rounds],
+            "tried": [{"name": name} | outcome.as_json(self.reference) for name, outcome in self.tried],
+            "best": {"name": self.best[0]} | self.best[1].as_json(self.reference) if self.best else None,
+            "test": self.test.as_json(self.reference) if self.test else None,
+            "warnings": self.warnings,
+        }
+
+
+def balance_run(
+    run: str | Path,
+    config: LearnConfig,
+    *,
+    dev: Corpus | None = None,
+    test: Corpus | None = None,
+    reference: str | None = None,
+    targets: Mapping[str, float] | None = None,
+    beta: float = math.inf,
+    rounds: int | None = None,
+    tolerance: float = 0.001,
+    caps: Mapping[str, float] | None = None,
+    floors: Mapping[str, float] | None = None,
+    with_frontier: bool = False,
+    with_search: bool = False,
+    premium: float | None = None,
+    output: Path | None = None,
+) -> BalanceReport:
+    """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
+
+    Args:
+        run: the folder of a count table.
+        config: size and thresholds of the vocabulary; its mixture is not looked at.
+        dev: see `Retrainer`; and `targets`.
+        test: a parallel set that the result is measured on; it may share nothing with `dev`.
+        reference: the language premiums compare with; English by default, or the one that costs least without dev.
+        beta: see `balance`; and `rounds` (8, for a search 24), `tolerance`, `caps`, `floors`.
+        with_frontier: also train temperatures and dials, to show what evenness costs.
+        with_search: search instead, see `search`; and `premium`.
+        output: the TOML file for the mixture; a JSON file beside it holds the report. By default
+            `mixtures/balanced.toml` in the run folder.
+
+    Raises:
+        UsageError: development and test text overlap, or options that cannot work.
+    """
+    table = CountTable.open(run)
+    progress = Progress()
+    specials = [special_token(text) for text in table.special_tokens]
+    if dev is not None and test is not None:
+        refuse_overlap(dev, test)
+    if dev is not None and dev.documents is not None:
+        reference = dev.reference(reference)
+    with progress.stage("load", unit="words") as stage:
+        trainer = Retrainer(table, config, specials, dev, targets)
+        stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")
+    if reference is None:
+        outcome = trainer.train(Mixture())
+        reference = min(outcome.costs, key=lambda name: (outcome.costs[name], name))
+    elif reference not in trainer.languages:
+        raise UsageError(f"there is no language {reference!r}; there are: {', '.join(trainer.languages)}.")
+    report = BalanceReport(reference)
+    if with_search:
+        with progress.stage("search", unit="mixtures") as stage:
+            name, best, report.tried = search(trainer, reference, premium=premium, rounds=rounds or 24)
+            stage.advance(len(report.tried))
+    else:
+        with progress.stage("balance", rounds or 8, "rounds") as stage:
+
+            def on_round(_: int, outcome: Outcome) -> None:
+                report.rounds.append(outcome)
+                stage.advance(1, f"Gini {outcome.gini:.4f}, worst {outcome.worst}")
+
+            best, leaning = balance(
+                trainer, beta=beta, rounds=rounds or 8, tolerance=tolerance, caps=caps, floors=floors, on_round=on_round
+            )
+        report.warnings = held_back(trainer, leaning, caps, floors)
+        name = "balanced" if math.isinf(beta) else f"dial {beta:g}"
+        if with_frontier:
+            with progress.stage("frontier", unit="mixtures") as stage:
+                report.tried = frontier(trainer, best)
+                stage.advance(len(report.tried))
+    report.best = (name, best)
+    report.warnings += limits(table, dev, best, reference)
+    for text in report.warnings:
+        progress.warn(text)
+    if test is not None:
+        report.test = Retrainer(table, config, specials, test).train(best.mixture)
+    report.file = output or table.folder.parent / "mixtures" / "balanced.toml"
+    report.file.parent.mkdir(parents=True, exist_ok=True)
+    with publish(report.file) as temporary:
+        temporary.write_text(best.mixture.as_toml())
+    with publish(report.file.with_suffix(".json")) as temporary:
         temporary.write_bytes(to_json(report.as_json()))
+    return report
 
 
 def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
@@ -494,12 +1045,16 @@ def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
     return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
-def _fingerprints(table: CountTable, config: LearnConfig) -> dict[str, Any]:
+def _fingerprints(table: CountTable, config: LearnConfig, dev: Corpus | None) -> dict[str, Any]:
     """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
+    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
-        "options": config.model_dump(),
+        # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
+        "options": config.model_dump(exclude={"driver_memory", "mixture"}),
+        **({} if weights.natural else {"mixture": weights.fingerprint()}),
+        **({"development": dev.digest()} if dev and config.parity else {}),
     }
 
 
@@ -510,5 +1065,10 @@ def export_vocabulary(
     chosen_formats(formats)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
-    outcome = export(Vocabulary.load(path), output, formats, libraries=_libraries(verify, transformers))
-    return [f"{library}: {text}" for library, text in outcome.items()] + [f"files: {output}"]
+    vocabulary = Vocabulary.load(path)
+    outcome = export(vocabulary, output, formats, libraries=_libraries(verify, transformers))
+    return [
+        *(f"{library}: {text}" for library, text in outcome.items()),
+        *(f"warning: {text}" for text in not_carried(vocabulary.data, formats)),
+        f"files: {output}",
+    ]

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.fs as fs
 
-from dist_bpe.errors import DataError, SourceError, UsageError
+from dist_bpe.errors import AccessError, DataError, NetworkError, SourceError, UsageError
 
 R = TypeVar("R")
 
@@ -76,14 +76,6 @@ _KEYS = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
     "hf": "HF_TOKEN (or `hf auth login`)",
 }
-
-
-class AccessError(SourceError):
-    """A place that refuses these credentials: no fault of the file, which is never skipped for it."""
-
-
-class NetworkError(DataError):
-    """A place that could not be reached within the deadline: no fault of the file, which is never skipped for it."""
 
 
 @dataclass(frozen=True)

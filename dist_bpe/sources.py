@@ -7,26 +7,33 @@ and lists what will be left out. Shard borders follow from inputs and options al
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from dist_bpe import documents, lines, objects, places, tables
-from dist_bpe.documents import BadFile, Batch, Inspected, OnBadFile, OnBadRow, Piece, Reading, Skipped
-from dist_bpe.errors import DataError, SourceError, UsageError
+from dist_bpe.documents import MOST_NAMED, BadFile, Batch, Inspected, OnBadFile, OnBadRow, Piece, Reading, Skipped
+from dist_bpe.errors import AccessError, DataError, SourceError, UsageError
 from dist_bpe.finding import FORMATS, Found, LeftOut, find, relative_names
-from dist_bpe.places import AccessError, File
+from dist_bpe.places import File
 
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
 # A run aims at no more shards than this, so that staging stays a listable number of files.
 AIMED_SHARDS = 4096
+# Pieces of a shard that failed again and again.
+SPLIT = 8
 # Opening a file counts as this much text when small files are packed into a shard.
 OPEN_BYTES = 256 << 10
 # A document a file is held whole; above this the plan says so.
 LARGE_DOCUMENT_BYTES = 256 << 20
+# What one core reads and counts in a second with a named pattern; JSON Lines in gzip and text of many scripts are the
+# slowest at about this.
+CORE_BYTES_PER_SECOND = 50e6
+# What a task holds beside its word table: batches, decompressed pages, the libraries.
+TASK_BYTES = 128 << 20
 
 READERS: dict[str, Any] = {
     "parquet": tables.Parquet,
@@ -64,7 +71,7 @@ class Source:
     """
 
     name: str
-    paths: str | Sequence[str] = ()
+    paths: str | Sequence[str] = field(default=(), repr=False)  # may hold a login
     text: str = "text"
     group_by: str | None = None
     _: KW_ONLY
@@ -146,20 +153,33 @@ class Shard:
             return f"shard {self.index} ({piece.path}, {unit} {piece.first:,} to {piece.last:,})"
         return f"shard {self.index} ({piece.path}, rows {piece.first_row:,} to {piece.first_row + piece.rows - 1:,})"
 
-    def batches(self, skipped: Skipped | None = None) -> Iterator[Batch]:
+    def split(self) -> "list[Shard]":
+        """The same documents in at most `SPLIT` smaller shards of the same number; none where it cannot be cut.
+
+        Looks into the file once more where that says what lies in the middle.
+        """
+        if len(self.pieces) > 1:
+            groups = [self.pieces[i::SPLIT] for i in range(min(SPLIT, len(self.pieces)))]
+        else:
+            groups = [(piece,) for piece in _halved(self.pieces[0], self.reading)]
+        return [Shard(self.index, self.reading, pieces) for pieces in groups] if len(groups) > 1 else []
+
+    def batches(self, skipped: Skipped | None = None, check_utf8: bool = True) -> Iterator[Batch]:
         """Yield the documents, in the order of the files, as (source name, texts, place of the first text).
 
         Texts are an Arrow array of binary values, large or not, of about `BATCH_BYTES`, and all UTF-8; nulls stay in
-        it. `skipped` takes note of what the policies leave out.
+        it. `skipped` takes note of what the policies leave out. Who checks the texts anyway may pass `check_utf8=False`
+        and call again without it to learn where a bad one lies; it has no effect where the policy needs the check.
 
         Raises:
             DataError: a row or file that cannot be read, by the policies; a file that changed since it was planned.
             NetworkError: a remote file system that does not answer within the deadline, whatever the policies.
         """
         skipped = Skipped() if skipped is None else skipped
+        reading = replace(self.reading, check_utf8=check_utf8 or self.reading.on_bad_row != "error")
         for piece in self.pieces:
             try:
-                for batch in READERS[piece.format].read(piece, self.reading, skipped):
+                for batch in READERS[piece.format].read(piece, reading, skipped):
                     if len(batch.texts):
                         yield batch
             except AccessError as error:
@@ -230,7 +250,11 @@ class FileReport:
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What planning found of one source; `fraction` is the share of rows that take part."""
+    """What planning found of one source.
+
+    `fraction` is the share of rows that take part, `left_out` the number of files that do not, and `core_seconds` what
+    reading and counting will take of one core, roughly.
+    """
 
     source: str
     files: int
@@ -239,6 +263,7 @@ class SourceReport:
     shards: int
     fraction: float
     left_out: int
+    core_seconds: float
 
 
 @dataclass
@@ -268,11 +293,14 @@ class Plan:
 
     def warnings(self) -> list[str]:
         """A sentence for each bad file that is left out, each kind of other files, and what is worth knowing."""
-        texts = [f"left out: {left.reason}" for left in self.left_out if left.bad]
+        bad = [left for left in self.left_out if left.bad]
+        texts = [f"left out: {left.reason}" for left in bad[:MOST_NAMED]]
+        if len(bad) > MOST_NAMED:
+            texts.append(f"… and {len(bad) - MOST_NAMED:,} more bad files are left out; report.json names all.")
         reasons = Counter(left.reason for left in self.left_out if not left.bad)
         for reason, count in sorted(reasons.items()):
             first = next(left.path for left in self.left_out if left.reason == reason)
-            texts.append(f"{count:,} files are left out ({reason}), the first: {first}")
+            texts.append(f"files that are left out: {count:,} ({reason}), as {first}")
         return texts + self.notes
 
     def by_source(self) -> list[SourceReport]:
@@ -289,9 +317,49 @@ class Plan:
                     sum(shard.source == name for shard in self.shards),
                     fraction,
                     sum(left.source == name for left in self.left_out),
+                    # Rows that take no part are read, too, which is about half of the work.
+                    sum(file.bytes for file in files) * (1 + fraction) / 2 / CORE_BYTES_PER_SECOND,
                 )
             )
         return reports
+
+    @staticmethod
+    def task_memory(table_bytes: int) -> int:
+        """The most bytes that a counting task holds: a full table is sorted into as much memory again."""
+        return 2 * table_bytes + TASK_BYTES
+
+    def as_json(self, table_bytes: int) -> dict[str, Any]:
+        """All of the plan as plain values; paths without logins and options."""
+        return {
+            "sources": [asdict(report) for report in self.by_source()],
+            "task_bytes": self.task_memory(table_bytes),
+            "files": [asdict(file) for file in self.files],
+            "left_out": [asdict(left) for left in self.left_out],
+            "notes": self.notes,
+        }
+
+    def selection(self, commits: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """What decided, beside the documents, what a table holds: samples, and what policies left out, by source.
+
+        `commits` say of each shard what reading it left out. Sources that were read whole have no entry.
+        """
+        skipped: dict[str, list[dict[str, Any]]] = {}
+        for commit in commits:
+            skipped.setdefault(self.shards[commit["key"][0]].source, []).append(commit["skipped"])
+        result = {}
+        for reading in {shard.source: shard.reading for shard in self.shards}.values():
+            total = Skipped.total(skipped.get(reading.source, []))
+            entry: dict[str, Any] = {}
+            if reading.threshold < documents.WHOLE:
+                entry["sample"] = {"seed": reading.seed, "below": f"{reading.threshold:016x}"}
+            if total.rows:
+                entry["rows"] = dict(sorted(total.rows.items()))
+            bad = sum(left.bad and left.source == reading.source for left in self.left_out)
+            if bad or total.files:
+                entry["files"] = bad + len(total.files)
+            if entry:
+                result[reading.source] = entry
+        return result
 
 
 @dataclass
@@ -346,6 +414,12 @@ def plan(sources: Sequence[Source], shard_bytes: int | None = None) -> Plan:
     for source, units in inspected:
         reading = _reading(source, sum(size for unit in units for _, size in unit.inspected.units))
         result.fractions[source.name] = reading.threshold / documents.WHOLE
+        if source.max_bytes is not None:
+            exact = all(unit.format == "parquet" for unit in units)
+            result.notes.append(
+                f"source {source.name!r}: max_bytes draws {result.fractions[source.name]:.4%} of the rows, by "
+                f"{'the sizes in the footers' if exact else 'sizes estimated from the start of each file'}."
+            )
         for pieces in _pack((piece for unit in units for piece in _cut(unit, size)), size):
             result.shards.append(Shard(len(result.shards), reading, pieces))
     return result
@@ -440,6 +514,24 @@ def _cut(unit: _Unit, size: int) -> Iterator[Piece]:
                 yield piece(first, i + 1, first_row, row - first_row if known else None, done - before)
                 made += 1
             first, first_row, before = i + 1, row, done
+
+
+def _halved(piece: Piece, reading: Reading) -> list[Piece]:
+    """A piece in smaller ones, where its format can be entered in the middle."""
+    if piece.format == "documents" and not isinstance(piece.documents, (list, tuple)):
+        return []
+    first, last = piece.first, piece.last
+    borders = sorted({first + (last - first) * i // SPLIT for i in range(SPLIT + 1)})
+    if piece.format == "parquet":
+        rows = [rows or 0 for rows, _ in READERS["parquet"].inspect(piece.require_file(), reading).units]
+        return [
+            replace(piece, first=a, last=b, first_row=sum(rows[:a]), rows=sum(rows[a:b]), bytes=piece.bytes // SPLIT)
+            for a, b in pairwise(borders)
+        ]
+    return [
+        replace(piece, first=a, last=b, rows=piece.rows and piece.rows // SPLIT, bytes=piece.bytes // SPLIT)
+        for a, b in pairwise(borders)
+    ]
 
 
 def _pack(pieces: Iterable[Piece], size: int) -> Iterator[tuple[Piece, ...]]:

@@ -1,6 +1,7 @@
 """Columnar formats: Parquet, and Arrow IPC files and streams."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dist_bpe.documents import (
     documents_of,
     group_names,
     locate,
+    of_numpy,
     values_of,
 )
 from dist_bpe.places import READ_BYTES, File
@@ -49,18 +51,22 @@ class Parquet:
     """Parquet: shards begin at row groups, since the middle of one is reached only by decoding from its start."""
 
     @staticmethod
-    def _metadata(file: File, handle: Any) -> Any:
+    def open(file: File, handle: Any, **options: Any) -> Any:
+        """The reader of an open file.
+
+        Raises:
+            BadFile: the file is no Parquet, or damaged.
+        """
         try:
-            return pq.read_metadata(handle)
+            return pq.ParquetFile(handle, **options)
         except (OSError, pa.ArrowException) as error:
-            if isinstance(error, (FileNotFoundError, PermissionError)):
-                raise file.place.translate(error, file.key) from error
             raise _not_parquet(file, error) from error
 
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:
         """Read the footer and check the columns; sizes are those before compression."""
-        metadata = cls._metadata(file, file.key if file.place.local else file.open(FOOTER_BYTES))
+        with file.open(FOOTER_BYTES) as handle:
+            metadata = cls.open(file, handle).metadata
         schema = metadata.schema.to_arrow_schema()
         column = locate(schema, reading.text, file.path)
         if reading.group_by:
@@ -72,31 +78,29 @@ class Parquet:
     def _batches(cls, piece: Piece, paths: dict[str, str]) -> Iterator[tuple[dict[str, tuple[Any, Any]], int]]:
         """Columns by what they are ("text", "group"), each with the names below it, and the row they begin at."""
         file = piece.require_file()
-        file.check_size()
-        handle = file.key if file.place.local else file.open()
-        metadata = cls._metadata(file, handle)
-        schema = metadata.schema.to_arrow_schema()
-        columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
-        places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
-        groups = range(piece.first, piece.last)
-        rows, dictionary = BATCH_ROWS, []
-        if "text" in columns:
-            rows, small = _batch_rows(metadata, groups, columns["text"].leaf)
-            nested = columns["text"].many or len(columns["text"].names) > 1
-            # Arrow cannot read a dictionary inside a struct or list.
-            dictionary = [places["text"]] if small and not nested else []
-            rows = min(rows, 256) if small and nested else rows
         # Without pre-buffering and with a small buffer, memory stays near the batch size even where one row group holds
         # gigabytes; a dataset scanner would take the whole group.
-        with pq.ParquetFile(
-            handle, metadata=metadata, read_dictionary=dictionary, pre_buffer=False, buffer_size=1 << 20
-        ) as parquet:
-            row = piece.first_row
-            for batch in parquet.iter_batches(
-                batch_size=rows, row_groups=list(groups), columns=list(places.values()), use_threads=False
-            ):
-                yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
-                row += batch.num_rows
+        options = {"pre_buffer": False, "buffer_size": 1 << 20}
+        row = piece.first_row
+        with file.open() as handle:
+            parquet = cls.open(file, handle, **options)
+            metadata = parquet.metadata
+            schema = metadata.schema.to_arrow_schema()
+            columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
+            places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
+            text = columns.get("text")
+            for dictionary, groups in _alike(metadata, range(piece.first, piece.last), text):
+                rows = BATCH_ROWS if text is None else _batch_rows(metadata, groups, text.leaf)
+                reader = parquet
+                if dictionary and text and (text.many or len(text.names) > 1):
+                    rows = min(rows, 256)  # Arrow cannot read a dictionary inside a struct or list
+                elif dictionary:
+                    reader = pq.ParquetFile(handle, metadata=metadata, read_dictionary=[places["text"]], **options)
+                for batch in reader.iter_batches(
+                    batch_size=rows, row_groups=groups, columns=list(places.values()), use_threads=False
+                ):
+                    yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
+                    row += batch.num_rows
 
     @classmethod
     def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
@@ -120,24 +124,35 @@ class Parquet:
         for columns, row in cls._batches(piece, {"group": reading.group_by or ""}):
             values = values_of(*columns["group"])[0]
             if not sample.all:
-                values = values.filter(pa.array(sample.keep(np.arange(row, row + len(values)))))
+                values = values.take(of_numpy(np.flatnonzero(sample.keep(np.arange(row, row + len(values))))))
             names.update(group_names(values.unique()))
         return names
 
 
-def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> tuple[int, bool]:
-    """Rows a batch, and whether the column is to be read as a dictionary."""
-    rows, small = BATCH_ROWS, True
+def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> int:
+    """Rows a batch."""
+    rows = BATCH_ROWS
     for i in groups:
         group = metadata.row_group(i)
-        column = group.column(leaf)
-        size, count = column.total_uncompressed_size, max(1, group.num_rows)
-        rows = min(rows, max(1, BATCH_BYTES * count // max(1, size)))
-        # A chunk not much larger than the dictionary that writers allow (1 MiB) and its indices may stand for any
-        # amount of text: a megabyte that repeats in each of 2,200 rows takes one. It is read as a dictionary, and
-        # decoded a slice at a time. Where it is none after all, reading it so costs little, since it is small.
-        small = small and column.has_dictionary_page and size <= (4 << 20) + 4 * column.num_values
-    return rows, small
+        rows = min(rows, max(1, BATCH_BYTES * group.num_rows // max(1, group.column(leaf).total_uncompressed_size)))
+    return rows
+
+
+def _alike(metadata: Any, groups: Iterable[int], text: Column | None) -> Iterator[tuple[bool, list[int]]]:
+    """Row groups that follow each other and are to be read alike: as dictionaries or not."""
+    for repeats, some in groupby(groups, lambda i: bool(text and _repeats(metadata.row_group(i).column(text.leaf)))):
+        yield repeats, list(some)
+
+
+def _repeats(column: Any) -> bool:
+    """Whether a chunk may stand for far more text than its size.
+
+    One not much larger than the dictionary that writers allow (1 MiB) and its indices may: a megabyte that repeats in
+    each of 2,200 rows takes one. It is read as a dictionary, and decoded a slice at a time. Where it is none after all,
+    reading it so costs little, since it is small; and a few rows of little stand for little.
+    """
+    size, values = int(column.total_uncompressed_size), int(column.num_values)
+    return bool(column.has_dictionary_page) and size <= (4 << 20) + 4 * values and size * values > 2 * BATCH_BYTES
 
 
 class Arrow:
@@ -154,7 +169,12 @@ class Arrow:
             raise file.place.translate(error, file.key) from error
 
     @staticmethod
-    def _reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
+    def reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
+        """The reader of a file (which has `get_batch`) or of a stream.
+
+        Raises:
+            BadFile: it is neither.
+        """
         start = bytes(handle.read(6))
         handle.seek(0)
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=columns)
@@ -167,12 +187,12 @@ class Arrow:
 
     @classmethod
     def _located(cls, handle: Any, path: str, reading: Reading) -> tuple[Any, Column, Column | None]:
-        schema = cls._reader(handle, path).schema
+        schema = cls.reader(handle, path).schema
         handle.seek(0)
         text = locate(schema, reading.text, path)
         group = locate(schema, reading.group_by, path, "group") if reading.group_by else None
         wanted = {column.names[0] for column in (text, group) if column}
-        return cls._reader(handle, path, [schema.get_field_index(name) for name in sorted(wanted)]), text, group
+        return cls.reader(handle, path, [schema.get_field_index(name) for name in sorted(wanted)]), text, group
 
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:

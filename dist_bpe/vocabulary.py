@@ -1,6 +1,7 @@
 """The vocabulary in use: text to ids and back, exactly; loaded from files and saved to them through `formats`."""
 
 import codecs
+import dataclasses
 import functools
 import itertools
 import re
@@ -13,8 +14,8 @@ import pyarrow as pa
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
-from dist_bpe.formats import MANIFEST, SpecialToken, VocabularyData, load, manifest, publish_files, write
-from dist_bpe.pretokenize import Pattern, find, surrogate_error
+from dist_bpe.formats import BYTES, MANIFEST, SpecialToken, VocabularyData, load, manifest, publish_files, write
+from dist_bpe.pretokenize import Normalization, Pattern, find, surrogate_error
 
 Specials = Literal["all"] | Collection[str]
 """Texts of special tokens, or all of them."""
@@ -23,7 +24,8 @@ Specials = Literal["all"] | Collection[str]
 class Vocabulary:
     """A byte-level BPE vocabulary: bytes, merges, special tokens and padding, each with an id from 0 up.
 
-    Every text can be encoded, and decoding gives it back byte for byte. Texts are `str`; one with a lone surrogate has
+    Every text can be encoded, and decoding gives it back byte for byte (if the vocabulary has a normalisation form, in
+    that form; see `normalize`). Texts are `str`; one with a lone surrogate has
     no UTF-8 form and is refused by every method, with its place. Texts of special tokens (the padding tokens are such)
     are refused by default, as `tiktoken` does, because text from outside must not speak with a special token's voice;
     see `encode`.
@@ -64,10 +66,40 @@ class Vocabulary:
         files, left_out = write(self.data, formats)
         publish_files(Path(path), files | {MANIFEST: manifest(self.data, files, left_out)})
 
+    def cut(self, vocab_size: int) -> "Vocabulary":
+        """The vocabulary that training to `vocab_size` tokens would have given: the first merges, without padding.
+
+        Merges are nested, so one training to the largest size holds all smaller ones.
+
+        Raises:
+            UsageError: more tokens than there are, or fewer than bytes and special tokens.
+        """
+        merges = vocab_size - BYTES - len(self.special_tokens)
+        if not 0 <= merges <= len(self.data.merges):
+            least = BYTES + len(self.special_tokens)
+            raise UsageError(
+                f"a vocabulary of {vocab_size:,} tokens cannot be cut out of this one: it has from {least:,} to "
+                f"{least + len(self.data.merges):,}."
+            )
+        return Vocabulary(
+            dataclasses.replace(
+                self.data,
+                merges=self.data.merges[:merges],
+                padding=0,
+                counts=self.data.counts and self.data.counts[:merges],
+                replaced=self.data.replaced and {k: v[:merges] for k, v in self.data.replaced.items()},
+            )
+        )
+
     @property
     def pattern(self) -> Pattern:
         """How text is cut into words."""
         return self.data.pattern
+
+    @property
+    def normalization(self) -> Normalization | None:
+        """The form that text is brought into before it is cut; None leaves it as it is."""
+        return self.data.normalization
 
     @functools.cached_property
     def merges(self) -> tuple[tuple[bytes, bytes], ...]:
@@ -167,7 +199,9 @@ class Vocabulary:
         right = pa.array([right for _, right in self.data.merges], pa.uint32())
         specials = self.data.special_ids
         name = self.pattern.name if self.pattern.native else None
-        return _core.Encoder(left, right, name, list(specials), list(specials.values()), self.data.first_id)
+        return _core.Encoder(
+            left, right, name, list(specials), list(specials.values()), self.data.first_id, self.normalization
+        )
 
     def encode(self, text: str, *, allowed_special: Specials = (), disallowed_special: Specials = "all") -> list[int]:
         """The ids of a text.
@@ -189,6 +223,24 @@ class Vocabulary:
         allowed, disallowed = self._specials(allowed_special, disallowed_special)
         _refuse(text, disallowed)
         return self._encode(text, allowed)
+
+    def normalize(self, text: str) -> str:
+        """A text in the vocabulary's normalisation form, as decoding its ids gives it back.
+
+        The texts of special tokens stay as they are. For libraries whose file cannot say the form, such as `tiktoken`.
+
+        Raises:
+            UsageError: a lone surrogate stands in the text.
+        """
+        if self.normalization is None:
+            return text
+        specials = frozenset(self.data.special_ids)
+        pieces = []
+        end = 0
+        for match in _search(specials).finditer(text) if specials else ():
+            pieces += [_normal(text[end : match.start()], self.normalization), match.group()]
+            end = match.end()
+        return "".join([*pieces, _normal(text[end:], self.normalization)])
 
     def encode_ordinary(self, text: str) -> list[int]:
         """The ids of a text in which special tokens mean nothing: their texts are encoded as any other.
@@ -286,7 +338,7 @@ class Vocabulary:
         A dictionary from words to ids on this side does not pay: 3 MB in 28 languages took 1.6 to 2.1 s with it and 1.3
         to 1.6 s without, of which 0.5 s go to the pattern either way. (The native core has such a table.)
         """
-        words = self.pattern.words(text)
+        words = self.pattern.words(_normal(text, self.normalization) if self.normalization else text)
         with self._lock:
             ids, _ = self._encoder.encode_words(pa.array(words, pa.large_binary()))
         return _numbers(ids).tolist()
@@ -336,6 +388,13 @@ def _shown(token: bytes) -> str | bytes:
         return token.decode()
     except UnicodeDecodeError:
         return token
+
+
+def _normal(text: str, form: Normalization) -> str:
+    try:
+        return _core.normalize(text, form)
+    except UnicodeEncodeError as error:
+        raise surrogate_error(text) from error
 
 
 def _is_utf8(text: str) -> bool:

@@ -17,12 +17,17 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="replay one simulated world of test_ledger.py")
+
+
 # Code points on which scanners differ: quotes and contraction letters, every kind of white space, digits and numbers of
 # other scripts, combining marks, letters of two, three and four bytes, symbols, U+017F that is an s to (?i:s).
 TRICKY = [
     *"'’sdmtlvreSDMTLVREſKaZz09 .,;:!?-_()/\\\"#@^~\t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x00\x7f",
     *"\u0085\u00a0\u1680\u2000\u2028\u2029\u202f\u205f\u3000\u200b\u200d\ufeff",
-    *"²½٣३௧Ⅷ零〇𝟘éßøαЖשعहिन्ทีខ្កก中文日本ᄀ한글ﬁ𐐀𝒜𠀀😀🇩🏽́̈‿€",
+    *"\u200c々アー・゛゠\u3099\u3040\u3098²½٣३௧Ⅷ零〇𝟘éßøαЖשعहिन्ทีខ្កก中文日本ᄀ한글ﬁ𐐀𝒜𠀀😀🇩🏽́̈‿€",
 ]
 
 

@@ -221,6 +221,6 @@ def test_a_pattern_that_leaves_documents_whole_is_told(write: Writer, tmp_path: 
 
 def test_help_of_every_command() -> None:
     listed = run("--help").stdout
-    for command in ("train", "count", "learn", "export", "encode", "decode"):
+    for command in ("train", "count", "plan", "learn", "export", "encode", "decode"):
         assert command in listed
         assert run(command, "--help").exit_code == 0

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import CORPUS, PATTERNS, learned, texts, versioned
 
+from dist_bpe import _core
 from dist_bpe import export as module
 from dist_bpe.errors import ExportError, FormatError, UsageError
 from dist_bpe.export import export, probe_texts, verify
@@ -112,6 +113,17 @@ def test_auto_tokenizer_takes_the_folder(folders: dict[str, Path]) -> None:
             ids = tokenizer(text)["input_ids"]
             assert ids == VOCABULARIES[name].encode(text)
             assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("name", [name for name in _core.PATTERNS if name not in PATTERNS])
+def test_libraries_read_every_other_pattern_alike(name: str, tmp_path: Path) -> None:
+    vocabulary = Vocabulary(learned(CORPUS, 200, find(name), SPECIALS))
+    outcome = export(vocabulary, tmp_path / "v")
+    assert "tokenizer.json gives the same ids" in outcome["tokenizers"]
+    assert "gives the same ids" in outcome["tiktoken"]
+    for file in ("tokenizer.json", "vocab.tiktoken", "merges.parquet"):
+        assert Vocabulary.load(tmp_path / "v" / file).pattern is vocabulary.pattern
+    assert Vocabulary.load(tmp_path / "v") == vocabulary
 
 
 def test_files_depend_on_the_vocabulary_and_fingerprints_alone(tmp_path: Path) -> None:

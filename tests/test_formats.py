@@ -272,7 +272,7 @@ JSON_DAMAGE: list[tuple[str, Change, str]] = [
     ("tokenizer.json", _set("model", "type", "Unigram"), "not BPE"),
     ("tokenizer.json", _set("model", "byte_fallback", True), "byte_fallback is true"),
     ("tokenizer.json", _set("model", "dropout", 0.1), "dropout is 0.1"),
-    ("tokenizer.json", _set("normalizer", {"type": "NFC"}), "normalizer is"),
+    ("tokenizer.json", _set("normalizer", {"type": "Lowercase"}), "normalizer is"),
     ("tokenizer.json", _set("post_processor", {"type": "BertProcessing"}), "post_processor is"),
     ("tokenizer.json", _set("pre_tokenizer", None), "pre-tokenizer null"),
     ("tokenizer.json", _set("pre_tokenizer", "add_prefix_space", True), "without a space added"),
@@ -358,10 +358,10 @@ def test_files_that_tokenizers_trained_and_wrote(tmp_path: Path) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     for pattern in PATTERNS.values():
-        split = pre_tokenizers.Split(Regex(pattern.tokenizers_regex), "isolated")
+        splits = [pre_tokenizers.Split(Regex(text), "isolated") for text in pattern.tokenizers_regexes]
         theirs = Tokenizer(models.BPE())
         theirs.pre_tokenizer = pre_tokenizers.Sequence(
-            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+            [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
         theirs.decoder = decoders.ByteLevel()
         theirs.train_from_iterator(

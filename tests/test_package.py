@@ -22,8 +22,9 @@ README = (ROOT / "README.md").read_text()
 
 def test_public_names() -> None:
     assert dist_bpe.__all__ == [
-        "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError", "RunError",
-        "Source", "SourceError", "SpecialToken", "UsageError", "Vocabulary", "count", "learn",
+        "AccessError", "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError",
+        "Mixture", "NetworkError", "RunError", "Source", "SourceError", "SpecialToken", "Temperature", "UniMax",
+        "UsageError", "Vocabulary", "count", "import_counts", "learn",
     ]  # fmt: skip
     for name in dist_bpe.__all__:
         value = getattr(dist_bpe, name)
@@ -97,29 +98,29 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def interrupt(process: subprocess.Popen[str], stage: str) -> float:
-    """Wait until a stage has begun, send Ctrl-C, and return how many seconds the process took to end."""
+def interrupt(process: subprocess.Popen[str], stage: str, number: signal.Signals = signal.SIGINT) -> float:
+    """Wait until a stage has begun, send a signal, and return how many seconds the process took to end."""
     assert process.stderr
     for line in process.stderr:
         if line.startswith(f"{stage}: …"):
             break
     time.sleep(0.3)
     assert process.poll() is None, "the stage ended too soon to be interrupted"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     began = time.monotonic()
     process.wait(timeout=30)
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_while_counting(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
+def test_signals_while_counting(tmp_path: Path, workers: int, number: signal.Signals) -> None:
     text = "".join(f"{i:x} " for i in range(2_000_000))
     pq.write_table(pa.table({"text": [text] * 40}), tmp_path / "a.parquet", row_group_size=2)
     command = ("count", tmp_path / "a.parquet", "-o", tmp_path / "run", "--engine", "local", "--workers", str(workers))
     process = start(*command, "--shard-bytes", "1")
-    seconds = interrupt(process, "count")
-    assert process.returncode == 130
-    assert not (tmp_path / "run").exists()
+    seconds = interrupt(process, "count", number)
+    assert process.returncode == 128 + number
+    assert not (tmp_path / "run" / "counts").exists()
     assert seconds < 5  # one batch of a worker, here 14 MB of text, on a machine that may be busy
 
 

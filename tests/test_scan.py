@@ -9,7 +9,8 @@ from conftest import TRICKY, installed_code, installed_languages, random_documen
 from dist_bpe import _core
 from dist_bpe.pretokenize import resolve
 
-PATTERNS = _core.PATTERNS
+SHAPES = [name for name in _core.PATTERNS if "+" not in name and name != "none"]
+VARIANTS = [name for name in _core.PATTERNS if "+" in name]
 LEVELS = _core.levels()
 
 
@@ -70,7 +71,7 @@ def test_known_words(pattern: str, level: str) -> None:
         assert [word.decode() for word in _core.words(pattern, text, level)] == words
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", SHAPES)
 def test_installed_text_of_20_mb(pattern: str) -> None:
     # Every level on the same pass over `regex`, which is what takes the time.
     for text in installed_code(14_000_000) + installed_languages(6_000_000):
@@ -79,7 +80,7 @@ def test_installed_text_of_20_mb(pattern: str) -> None:
             assert _core.words(pattern, text, level) == wanted, text[:80]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", SHAPES)
 def test_adversarial_documents(pattern: str) -> None:
     rng = random.Random(11)
     for _ in range(50_000):
@@ -89,7 +90,25 @@ def test_adversarial_documents(pattern: str) -> None:
             assert _core.words(pattern, text, level) == wanted, text
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", VARIANTS)
+def test_other_rules_for_numbers(pattern: str) -> None:
+    rng = random.Random(13)
+    digits = [*"0123456789٣३½Ⅷ𝟘", " ", "a", ".", "\n"]
+    for _ in range(1500):
+        text = "".join(rng.choice(digits) * rng.choice((1, 1, 2, 3, 40)) for _ in range(rng.randint(0, 20)))
+        text += random_document(rng)
+        wanted = expected(pattern, text)
+        for level in LEVELS:
+            assert _core.words(pattern, text, level) == wanted, text
+
+
+def test_no_cut() -> None:
+    for text in ("", "a", "one two\n\n3" * 5000):
+        for level in LEVELS:
+            assert _core.words("none", text, level) == expected("none", text) == [text.encode()][: len(text)]
+
+
+@pytest.mark.parametrize("pattern", SHAPES)
 def test_adversarial_documents_across_blocks(pattern: str) -> None:
     rng = random.Random(12)
     for _ in range(300):
@@ -98,7 +117,8 @@ def test_adversarial_documents_across_blocks(pattern: str) -> None:
             check(pattern, level, text)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+# llama3 and qwen2 class characters as cl100k does, by the same code.
+@pytest.mark.parametrize("pattern", [name for name in SHAPES if name not in ("llama3", "qwen2")])
 def test_every_code_point(pattern: str) -> None:
     points = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
     # Documents of 256 code points each, every one once alone between line ends and once between letters.

@@ -181,6 +181,23 @@ def test_a_text_that_repeats_is_decoded_in_slices(tmp_path: Path) -> None:
     assert most < 60 << 20
 
 
+def test_a_row_group_of_repeats_beside_another(tmp_path: Path) -> None:
+    """Each row group is read as it needs: the large one beside it must not take the bound from the one that repeats."""
+    texts = [f"{i} " * 300 for i in range(20_000)]
+    text = "x" * (1 << 20)
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("text", pa.string())])) as writer:
+        writer.write_table(pa.table({"text": texts}))
+        writer.write_table(pa.table({"text": pa.array([text] * 150)}))
+    before = pa.total_allocated_bytes()
+    count = most = 0
+    for shard in plan([Source("a", str(tmp_path / "a.parquet"))]).shards:
+        for batch in shard.batches():
+            count += len(batch.texts)
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert count == 20_150
+    assert most < 60 << 20
+
+
 def test_a_huge_row_group_is_read_in_small_batches(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"{i} " * 20_000 for i in range(2000)]
@@ -347,7 +364,7 @@ def test_a_block_of_json_lines_reads_like_its_lines_alone(rows: list[str], polic
                 expected += found.texts
             except lines._BadLine:
                 fine = False
-    fast = fields.texts(block) if block else None
+    fast = fields.texts(block, lines._line_ends(block)) if block else None
     if fast is not None:
         assert fine
         assert fast.cast(pa.large_binary()).to_pylist() == expected
@@ -398,7 +415,7 @@ def test_a_bad_line_is_named_or_left_out(tmp_path: Path, kind: str, end: str) ->
     skipped = Skipped()
     assert texts_of(Source("a", str(path), on_bad_row="skip"), skipped) == ["a", "a"]
     assert skipped.rows == {reason: 1}
-    assert "line 3" in skipped.examples[0]
+    assert "line 3" in skipped.examples[reason][0]
     replaced = texts_of(Source("a", str(path), on_bad_row="replace"), Skipped())
     assert replaced == (["a", "�", "a"] if kind in ("latin-1", "surrogate") else ["a", "a"])
 
@@ -426,7 +443,7 @@ def test_bad_utf8_in_a_column(tmp_path: Path) -> None:
     skipped = Skipped()
     assert texts_of(Source("a", str(path), on_bad_row="skip"), skipped) == ["a", None, "d"] * 3
     assert skipped.rows == {"not UTF-8": 3}
-    assert ["row 2 " in skipped.examples[0], "row 6 " in skipped.examples[1]] == [True, True]
+    assert ["row 2 " in skipped.examples["not UTF-8"][0], "row 6 " in skipped.examples["not UTF-8"][1]] == [True, True]
     assert texts_of(Source("a", str(path), on_bad_row="replace"), skipped) == ["a", None, "b�c", "d"] * 3
     assert read(Source("a", str(path), group_by="g", on_bad_row="skip"), Skipped()).count(("x", b"a")) == 3
     nested = pa.table({"m": [[{"c": b"ok"}], [{"c": b"ok"}, {"c": b"\xff"}]]})

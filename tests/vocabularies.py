@@ -12,7 +12,7 @@ from dist_bpe.merges import batches_of_mapping, learn_merges
 from dist_bpe.pretokenize import GPT2, PROBES, Pattern, find, resolve
 
 CUSTOM = resolve(r"[\p{L}\p{M}]+| ?\p{N}{1,2}|\s|[^\s\p{L}\p{M}\p{N}]+")
-PATTERNS = {name: resolve(name) for name in ("gpt2", "cl100k", "o200k")} | {"custom": CUSTOM}
+PATTERNS = {name: resolve(name) for name in ("gpt2", "cl100k", "o200k", "deepseek3")} | {"custom": CUSTOM}
 
 CORPUS = [
     *PROBES,

@@ -50,7 +50,7 @@ fn stages(criterion: &mut Criterion) {
     group.finish();
 
     let count = || {
-        let mut counter = Counter::new(1, Some(Pattern::Gpt2), &[]).expect("no special tokens");
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).expect("no special tokens");
         counter.count_document(0, &text).expect("a small text");
         counter
     };

@@ -8,13 +8,15 @@
 //! contractions and runs of indentation across edges, is rare and read character by character, each run once, so that
 //! the whole is linear in the text.
 //!
-//! The rules of the pattern are constants ([`Rules`]); the compiler drops what a pattern does not need. Only
-//! [`crate::simd`] knows the processor.
+//! The rules of the pattern are constants ([`Rules`]); the compiler drops what a pattern does not need. The rule for
+//! numbers alone is looked at once a block. Only [`crate::simd`] knows the processor.
 
 use std::marker::PhantomData;
 
-use crate::classes::{CASELESS, ClassSet, LETTER, MARK, NUMBER, SPACE, UPPER, class_map};
-use crate::scalar::{Reader, contraction, is_line_end, word_classes, word_end};
+use crate::classes::{
+    CASELESS, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER, SPACE, UPPER,
+};
+use crate::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
 use crate::scan::{Batcher, Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
 use crate::simd::{Classifier, Job};
 
@@ -22,6 +24,7 @@ use crate::simd::{Classifier, Job};
 pub(crate) struct BlockScan<'a, 'b, R> {
     pub text: &'a str,
     pub batcher: &'b mut Batcher<'a>,
+    pub numbers: Numbers,
     pub rules: PhantomData<R>,
 }
 
@@ -29,7 +32,7 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
     #[inline(always)]
     fn run<C: Classifier>(self) {
         let mut blocks = Blocks::<R>::new(self.text.as_bytes());
-        let mut finder = Finder::<R>::new(self.text.as_bytes());
+        let mut finder = Finder::<R>::new(self.text.as_bytes(), self.numbers);
         let mut block = Block::default();
         let mut position = 0;
         // Classified one ahead, in one place: the code of a classifier is long.
@@ -52,8 +55,8 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
     }
 }
 
-/// The classes of 64 bytes, every byte of a character alike. `letter`, `mark`, `number`, `space` and `other` are
-/// disjoint and cover the bytes that are in the text.
+/// The classes of 64 bytes, every byte of a character alike. The first eight are disjoint and cover the bytes that are in
+/// the text.
 #[derive(Clone, Copy, Default)]
 struct Block {
     letter: u64,
@@ -62,6 +65,12 @@ struct Block {
     number: u64,
     space: u64,
     other: u64,
+    /// Empty unless the rules are for pieces; see [`Letters::InPieces`]. What is neither letter nor sign, and in runs of
+    /// kana and ideographs the letters, the signs, and the rest.
+    odd: u64,
+    ideograph: u64,
+    ideograph_sign: u64,
+    ideograph_gap: u64,
     /// Capitals, and letters without case; empty unless the rules tell case.
     upper: u64,
     caseless: u64,
@@ -70,16 +79,20 @@ struct Block {
     blank: u64,
     apostrophe: u64,
     slash: u64,
+    ascii_letter: u64,
     /// The bytes of characters that are not ASCII, and among them all but the first of each character.
     wide: u64,
     continuation: u64,
 }
 
 impl Block {
-    /// `\S`
+    /// `\S`, but for what is in another piece of the text.
     #[inline(always)]
-    fn solid(&self) -> u64 {
-        self.letter | self.mark | self.number | self.other
+    fn solid<R: Rules>(&self) -> u64 {
+        match R::LETTERS {
+            Letters::InPieces => self.letter | self.other | self.odd,
+            _ => self.letter | self.mark | self.number | self.other,
+        }
     }
 }
 
@@ -94,7 +107,7 @@ struct Blocks<'a, R> {
 impl<'a, R: Rules> Blocks<'a, R> {
     #[inline(always)]
     fn new(text: &'a [u8]) -> Self {
-        Self { reader: Reader { text, classes: class_map() }, straddling: 0, rules: PhantomData }
+        Self { reader: Reader { text, classes: classes::<R>() }, straddling: 0, rules: PhantomData }
     }
 
     /// The block at `position`; past the end of the text an empty one.
@@ -127,22 +140,36 @@ impl<'a, R: Rules> Blocks<'a, R> {
         if R::LINE_ENDS == LineEnds::CutWithSlashes {
             block.slash = ascii.slash;
         }
+        if R::LETTERS == Letters::InPieces {
+            block.ascii_letter = ascii.letter;
+            block.odd = ascii.control & !ascii.space & in_text;
+        }
         if ascii.wide != 0 {
             self.add_wide(position, &mut block);
         }
-        block.other = in_text & !(block.letter | block.mark | block.number | block.space);
+        let ideographs = block.ideograph | block.ideograph_sign | block.ideograph_gap;
+        block.other = in_text & !(block.letter | block.mark | block.number | block.space | block.odd | ideographs);
         block
     }
 
     /// Put the characters that are not ASCII into their masks. This is where text in other scripts spends its time: one
     /// load for the bytes of a character, one for its class. Letters and marks alternate in many scripts, so these are
-    /// told apart without a branch; numbers and whitespace are rare.
+    /// told apart without a branch; numbers and whitespace are rare. So are, among kana and ideographs, signs.
     #[inline(always)]
     fn add_wide(&mut self, position: usize, block: &mut Block) {
         let (mut no_letter, mut number, mut space) = (0, 0, 0);
+        let letters = if R::LETTERS == Letters::Cased { LETTER } else { word_classes::<R>() };
         let mut add = |class: ClassSet, bytes: u64| {
             let select = |chosen: bool| if chosen { bytes } else { 0 };
-            no_letter |= select(class & LETTER == 0);
+            no_letter |= select(class & letters == 0);
+            if R::LETTERS == Letters::InPieces {
+                block.ideograph |= select(class == IDEOGRAPH);
+                if matches!(class, 0 | IDEOGRAPH_SIGN | IDEOGRAPH_GAP) {
+                    block.odd |= select(class == 0);
+                    block.ideograph_sign |= select(class == IDEOGRAPH_SIGN);
+                    block.ideograph_gap |= select(class == IDEOGRAPH_GAP);
+                }
+            }
             if class & (NUMBER | SPACE) != 0 {
                 number |= select(class & NUMBER != 0);
                 space |= select(class & SPACE != 0);
@@ -177,7 +204,9 @@ impl<'a, R: Rules> Blocks<'a, R> {
 /// compiler may keep the former in registers.
 struct Finder<'a, R> {
     previous: Previous,
-    /// How many numbers the group at the end of the block before holds, when it ended within numbers; else 0.
+    numbers: Numbers,
+    /// When the block before ended within numbers: how many of them its last group holds, or, for groups from the
+    /// right, how many are still to come, modulo 3. Else 0.
     group: u32,
     rare: Rare<'a, R>,
 }
@@ -185,10 +214,20 @@ struct Finder<'a, R> {
 /// Finds the starts that masks of one block cannot tell, by reading on.
 struct Rare<'a, R> {
     reader: Reader<'a>,
+    numbers: Numbers,
     held: Held,
     /// Where the last contraction ended that is part of a word; such a word takes no second one.
     contraction_end: usize,
     rules: PhantomData<R>,
+}
+
+/// What [`Finder::pieces`] finds.
+#[derive(Clone, Copy, Default)]
+struct Pieces {
+    starts: u64,
+    /// Letters here go on with the word before.
+    joined: u64,
+    ends_with_signed: u64,
 }
 
 /// Masks of the block before, of which the highest bits matter: they stand before the lowest of this one.
@@ -207,6 +246,12 @@ struct Previous {
     /// 1 if the block ended within a word of letters and behind a small one, with nothing but letters of either case
     /// since.
     ends_with_lower: u64,
+    odd: u64,
+    ideograph: u64,
+    ideograph_sign: u64,
+    ideograph_gap: u64,
+    /// 1 if the block ended with a sign that begins a word of ASCII letters, or within that word.
+    ends_with_signed: u64,
 }
 
 /// A stretch of text whose word starts are known already and replace those of the masks.
@@ -221,10 +266,10 @@ struct Held {
 
 impl<'a, R: Rules> Finder<'a, R> {
     #[inline(always)]
-    fn new(text: &'a [u8]) -> Self {
-        let reader = Reader { text, classes: class_map() };
-        let rare = Rare { reader, held: Held::default(), contraction_end: 0, rules: PhantomData };
-        Finder { previous: Previous::default(), group: 0, rare }
+    fn new(text: &'a [u8], numbers: Numbers) -> Self {
+        let reader = Reader { text, classes: classes::<R>() };
+        let rare = Rare { reader, numbers, held: Held::default(), contraction_end: 0, rules: PhantomData };
+        Finder { previous: Previous::default(), numbers, group: 0, rare }
     }
 
     /// The starts of words in the block at `position`, a multiple of 64.
@@ -239,14 +284,19 @@ impl<'a, R: Rules> Finder<'a, R> {
         let after_blank = before(block.blank, previous.blank);
 
         let spaces = loose & !before(loose, previous.loose);
-        let mut last = last_spaces(block, next);
+        let mut last = last_spaces::<R>(block, next);
         if R::LINE_ENDS != LineEnds::Plain {
             last &= !block.line_end;
         }
         // The first of each run of others that no blank has joined.
         let others = other & !before(other, previous.other) & !after_blank;
+        let mut pieces = Pieces::default();
+        if R::LETTERS == Letters::InPieces {
+            pieces = self.pieces(position, block, next, others);
+        }
         let (joined, ends_with_first) = match R::PREFIX {
             Prefix::Space => (after_blank, 0),
+            Prefix::NoSign => (pieces.joined | before(indent, previous.indent), 0),
             Prefix::AnyButLineEnd => {
                 let (behind, goes_on) = after_characters(others, previous.ends_with_first, block.continuation);
                 (behind | before(indent, previous.indent), goes_on)
@@ -255,18 +305,19 @@ impl<'a, R: Rules> Finder<'a, R> {
         let after_word = before(word, previous.word);
         let words = word & !after_word & !joined;
         let number_runs = block.number & !before(block.number, previous.number);
-        let (numbers, group) = match R::NUMBERS {
+        let (numbers, group) = match self.numbers {
             Numbers::SpaceAndAll => (number_runs & !after_blank, 0),
             Numbers::Ones => (block.number & !block.continuation, 0),
             Numbers::Threes => number_groups(block, number_runs, self.group),
+            Numbers::ThreesFromRight => self.groups_from_right(position, block, number_runs),
         };
-        let mut starts = spaces | last | others | words | numbers;
+        let mut starts = spaces | last | others | words | numbers | pieces.starts;
 
         if R::LINE_ENDS != LineEnds::Plain {
             let candidates = indent & before(loose & block.line_end, previous.loose & !previous.indent);
             if candidates != 0 {
                 // A word of indentation needs something solid behind it; at the end of the text, only in some patterns.
-                let wrong = if R::WHOLE_TAIL { !block.solid() } else { loose };
+                let wrong = if R::WHOLE_TAIL { !block.solid::<R>() } else { loose };
                 starts |= self.rare.last_indents(position, wrong, indent, candidates);
             }
         }
@@ -280,10 +331,12 @@ impl<'a, R: Rules> Finder<'a, R> {
         if position < self.rare.held.until {
             self.rare.held.replace(position, &mut starts);
         }
-        let before_quotes = if R::CONTRACTIONS == Contractions::Suffix { after_word } else { others };
-        let quotes = block.apostrophe & before_quotes & after(block.letter, next.letter, 1);
-        if quotes != 0 {
-            starts = self.rare.contractions(position, quotes, starts);
+        if R::CONTRACTIONS != Contractions::None {
+            let before_quotes = if R::CONTRACTIONS == Contractions::Suffix { after_word } else { others };
+            let quotes = block.apostrophe & before_quotes & after(block.letter, next.letter, 1);
+            if quotes != 0 {
+                starts = self.rare.contractions(position, quotes, starts);
+            }
         }
 
         self.group = group;
@@ -298,8 +351,79 @@ impl<'a, R: Rules> Finder<'a, R> {
             either_case,
             ends_with_first,
             ends_with_lower,
+            odd: block.odd,
+            ideograph: block.ideograph,
+            ideograph_sign: block.ideograph_sign,
+            ideograph_gap: block.ideograph_gap,
+            ends_with_signed: pieces.ends_with_signed,
         };
         starts
+    }
+
+    /// What only the rules for pieces ask for; see [`Letters::InPieces`]. `others` are the first characters of runs of
+    /// signs that no blank has joined.
+    #[inline(always)]
+    fn pieces(&self, position: usize, block: &Block, next: &Block, others: u64) -> Pieces {
+        let previous = self.previous;
+        // A single ASCII sign with ASCII letters behind it: they are its word, other letters behind them are a new one.
+        let signs = others & !block.wide & after(block.ascii_letter, next.ascii_letter, 1);
+        let first_letters = signs << 1 | previous.ends_with_signed;
+        let ascii = block.ascii_letter;
+        let (sum, reaches_on) = ascii.overflowing_add(first_letters & ascii);
+        let behind = (sum | first_letters) & !ascii;
+
+        let mut starts = behind & block.letter;
+        starts |= block.odd & !before(block.odd, previous.odd);
+        if block.odd != 0 {
+            starts |= self.rare.last_before(position, block.odd & !block.continuation, OUTER_LETTER);
+        }
+        let after_gap = before(block.ideograph_gap, previous.ideograph_gap);
+        starts |= block.ideograph & !before(block.ideograph, previous.ideograph) & !after_gap;
+        starts |= block.ideograph_sign & !before(block.ideograph_sign, previous.ideograph_sign);
+        starts |= block.ideograph_gap & !after_gap;
+        if block.ideograph_gap != 0 {
+            starts |= self.rare.last_before(position, block.ideograph_gap & !block.continuation, IDEOGRAPH);
+        }
+        Pieces {
+            starts,
+            joined: first_letters | before(block.odd, previous.odd),
+            ends_with_signed: signs >> 63 | u64::from(reaches_on),
+        }
+    }
+
+    /// The starts of groups of up to three numbers, counted from the ends of the runs. `runs` are the first of all runs.
+    /// Also returned: how many numbers of the last run are behind the block, modulo 3.
+    #[inline(always)]
+    fn groups_from_right(&self, position: usize, block: &Block, runs: u64) -> (u64, u32) {
+        let number = block.number;
+        if number == 0 {
+            return (0, 0);
+        }
+        let mut behind = 0;
+        if number >> 63 != 0 {
+            // Counted by reading on once a run: where it fills a block, what was behind the one before tells.
+            behind = if number == !0 && runs == 0 {
+                (self.group + 66 - (number & !block.continuation).count_ones()) % 3
+            } else {
+                self.rare.numbers_from(position + 64)
+            };
+        }
+        if number & block.wide != 0 {
+            return (wide_groups_from_right(number, block.continuation, runs, behind), behind);
+        }
+        let three = number & number >> 1 & number >> 2;
+        // The last whole group of each run that ends in the block; of one that goes on, the first whose end is behind.
+        let mut starts = three & !(number >> 3) & ones_below(61);
+        let edge = 61 + behind;
+        if number >> edge == ones_below(64 - edge as usize) {
+            starts |= 1 << edge;
+        }
+        let mut more = starts >> 3 & three;
+        while more != 0 {
+            starts |= more;
+            more = more >> 3 & three;
+        }
+        (starts | runs, behind)
     }
 
     /// The capitals that begin a word behind other letters, and whether the block ends so that a capital would begin
@@ -326,6 +450,27 @@ impl<'a, R: Rules> Finder<'a, R> {
 }
 
 impl<R: Rules> Rare<'_, R> {
+    /// Which of the characters that begin at `leads` have one of the classes behind them.
+    #[inline(never)]
+    fn last_before(&self, position: usize, mut leads: u64, classes: ClassSet) -> u64 {
+        let mut last = 0;
+        while leads != 0 {
+            let lead = position + leads.trailing_zeros() as usize;
+            if self.reader.is(lead + self.reader.at(lead).1, classes) {
+                last |= leads & leads.wrapping_neg();
+            }
+            leads &= leads - 1;
+        }
+        last
+    }
+
+    /// How many numbers, modulo 3, the run that comes from before `position` has from there on.
+    #[inline(never)]
+    fn numbers_from(&self, position: usize) -> u32 {
+        let position = self.reader.next_character(position.min(self.reader.text.len()));
+        (self.reader.count(position, NUMBER) % 3) as u32
+    }
+
     /// Which of the capitals, the first of their runs, stand in runs that end their words.
     #[inline(never)]
     fn last_capitals(&self, position: usize, upper: u64, word: u64, mut undecided: u64) -> u64 {
@@ -415,7 +560,7 @@ impl<R: Rules> Rare<'_, R> {
             let mut start = end;
             while start < held.until {
                 held.starts.push(start);
-                start = word_end::<R>(&self.reader, start);
+                start = word_end::<R>(&self.reader, self.numbers, start);
             }
         } else {
             // The apostrophe is a start in the masks. What follows the contraction is one now.
@@ -499,7 +644,7 @@ fn others_with_marks(block: Block, previous: Previous) -> Others {
     let straddling = block.continuation & !block.continuation.wrapping_add(1);
     let mut mark = if run == Run::None { 0 } else { block.mark & straddling };
     let after_blank = before(block.blank, previous.blank);
-    let mut characters = (block.solid() | block.space) & !block.continuation;
+    let mut characters = (block.letter | block.mark | block.number | block.other | block.space) & !block.continuation;
     while characters != 0 {
         let bit = characters & characters.wrapping_neg();
         characters &= characters - 1;
@@ -525,9 +670,9 @@ fn others_with_marks(block: Block, previous: Previous) -> Others {
 
 /// The last character of each run of whitespace, where something solid follows.
 #[inline(always)]
-fn last_spaces(block: &Block, next: &Block) -> u64 {
-    let solid = block.solid();
-    let next_solid = next.solid();
+fn last_spaces<R: Rules>(block: &Block, next: &Block) -> u64 {
+    let solid = block.solid::<R>();
+    let next_solid = next.solid::<R>();
     let mut last = block.space & !block.wide & after(solid, next_solid, 1);
     if block.space & block.wide != 0 {
         // Whitespace that is not ASCII takes two or three bytes.
@@ -582,6 +727,29 @@ fn wide_number_groups(number: u64, continuation: u64, runs: u64, mut group: u32)
         numbers &= numbers - 1;
     }
     (starts, if number >> 63 != 0 { group } else { 0 })
+}
+
+/// [`Finder::groups_from_right`] where numbers take several bytes: run by run, and in each one by one.
+#[inline(never)]
+fn wide_groups_from_right(number: u64, continuation: u64, runs: u64, behind: u32) -> u64 {
+    let mut starts = runs;
+    let mut rest = number;
+    while rest != 0 {
+        let first = rest.trailing_zeros();
+        let length = (rest >> first).trailing_ones();
+        let run = ones_below(length as usize) << first;
+        let mut numbers = run & !continuation;
+        let mut left = numbers.count_ones() + if first + length == 64 { behind } else { 0 };
+        while numbers != 0 {
+            if left.is_multiple_of(3) {
+                starts |= numbers & numbers.wrapping_neg();
+            }
+            left -= 1;
+            numbers &= numbers - 1;
+        }
+        rest &= !run;
+    }
+    starts
 }
 
 /// Bit `i` is what `mask` says of the byte before byte `i`.

@@ -81,6 +81,13 @@ pub const SYMBOL: ClassSet = 1 << 7;
 /// `\p{L}`.
 pub const LETTER: ClassSet = UPPER | LOWER | CASELESS;
 
+/// Instead of the first four, in [`pieces_map`]: what words of letters are made of, letters and marks, but for those in
+/// the range of kana and ideographs; and in that range letters and marks, punctuation and symbols, all the rest.
+pub const OUTER_LETTER: ClassSet = UPPER;
+pub const IDEOGRAPH: ClassSet = LOWER;
+pub const IDEOGRAPH_SIGN: ClassSet = CASELESS;
+pub const IDEOGRAPH_GAP: ClassSet = MARK;
+
 /// One byte a code point, its class: index with `c as usize`.
 pub type ClassMap = [ClassSet; 0x11_0000];
 
@@ -117,6 +124,32 @@ pub fn class_map() -> &'static ClassMap {
             map[(run >> 8) as usize..end].fill(class_of_entry(*run as u8));
         }
         map.try_into().expect("as long as the type says")
+    })
+}
+
+/// The classes for `deepseek3`, which takes runs of kana and ideographs, `[一-龥\u{3040}-ゟ゠-ヿ]+`, out of a text before
+/// it looks for anything but numbers. Built on the first call.
+pub fn pieces_map() -> &'static ClassMap {
+    static MAP: OnceLock<Box<ClassMap>> = OnceLock::new();
+    MAP.get_or_init(|| {
+        let mut map: Box<ClassMap> = class_map().to_vec().into_boxed_slice().try_into().expect("of the same length");
+        for (code_point, class) in map.iter_mut().enumerate() {
+            let ranged = matches!(code_point, 0x3040..=0x30FF | 0x4E00..=0x9FA5);
+            *class = match *class {
+                NUMBER => NUMBER,
+                is if is & (LETTER | MARK) != 0 => {
+                    if ranged {
+                        IDEOGRAPH
+                    } else {
+                        OUTER_LETTER
+                    }
+                }
+                is if is & (PUNCTUATION | SYMBOL) != 0 && ranged => IDEOGRAPH_SIGN,
+                _ if ranged => IDEOGRAPH_GAP,
+                is => is,
+            };
+        }
+        map
     })
 }
 

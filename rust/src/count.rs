@@ -5,8 +5,10 @@ mod table;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::normalize::{Form, Normalizer};
 use crate::scan::{Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
+use sorted::Entries;
 pub use sorted::SortedRun;
 use table::{Seeds, Table};
 
@@ -95,6 +97,8 @@ pub struct Totals {
     pub words: u64,
     /// Special tokens cut out.
     pub special_tokens: u64,
+    /// Words longer than allowed, which were cut; their pieces are among the words.
+    pub cut_words: u64,
     /// Bytes of the longest word.
     pub longest_word: u64,
     /// Identifies the documents whatever their order, files or shards: sum modulo 2^128 of the xxh3_128 of each.
@@ -113,6 +117,8 @@ pub fn partition_of(word: &[u8], partitions: u32) -> u32 {
 pub struct Counter {
     scanner: Option<Scanner>,
     specials: Option<SpecialCutter>,
+    normalizer: Option<Normalizer>,
+    max_word_bytes: usize,
     tables: Vec<Table>, // one a source: the words of a source that come together stay close in memory
     totals: Vec<Totals>,
 }
@@ -135,9 +141,28 @@ impl Counter {
         Ok(Counter {
             scanner: pattern.map(|pattern| Scanner::with_level(pattern, level)),
             specials: if specials.is_empty() { None } else { Some(SpecialCutter::new(specials)?) },
+            normalizer: None,
+            max_word_bytes: usize::MAX,
             tables: (0..sources).map(|_| Table::new(seeds)).collect(),
             totals: vec![Totals::default(); sources],
         })
+    }
+
+    /// Documents are brought into a normalisation form, piece by piece between their special tokens, before the pattern
+    /// sees them. Words that are added by [`Counter::add_word`] are taken as they come.
+    pub fn normalizing(mut self, form: Form) -> Self {
+        self.normalizer = Some(Normalizer::new(form));
+        self
+    }
+
+    /// Longer words are counted in pieces of at most so many bytes, cut between characters.
+    ///
+    /// # Panics
+    /// If `bytes` is less than 4, which is what a character can take.
+    pub fn cutting(mut self, max_word_bytes: usize) -> Self {
+        assert!(max_word_bytes >= 4, "a character takes up to 4 bytes");
+        self.max_word_bytes = max_word_bytes;
+        self
     }
 
     /// Counts a document: its totals, its special tokens, its words. After an error part of it has been counted.
@@ -149,15 +174,25 @@ impl Counter {
         let (table, totals) = (&mut self.tables[source], &mut self.totals[source]);
         // One check a document instead of one a word: a document has at most as many words as bytes, and no word's
         // count is more than the words of its source.
-        if totals.words.checked_add(text.len() as u64).is_none() {
-            let (word, count) = (show(text.as_bytes()), text.len() as u64);
-            return Err(CountError::Overflow { word, count, source_index: source });
+        let most = text.len() as u64 * if self.normalizer.is_some() { Form::MOST_GROWTH } else { 1 };
+        if totals.words.checked_add(most).is_none() {
+            return Err(CountError::Overflow { word: show(text.as_bytes()), count: most, source_index: source });
         }
         note(totals, text);
-        let mut words = 0;
+        let (mut words, mut cut_words) = (0, 0);
         let mut too_long = None;
+        let (normalizer, max_word_bytes) = (&mut self.normalizer, self.max_word_bytes);
+        let mut cut = Vec::new();
         let mut count_text = |text: &str| {
+            let text = normalizer.as_mut().map_or(text, |normalizer| normalizer.normalize(text));
             scanner.scan(text, |window, bounds| {
+                let is_long = |ends: &[u32]| (ends[1] - ends[0]) as usize > max_word_bytes;
+                let any_long = max_word_bytes < usize::MAX && bounds.windows(2).any(is_long);
+                if any_long {
+                    cut_words += bounds.windows(2).filter(|ends| is_long(ends)).count() as u64;
+                    cut_long_words(window, bounds, max_word_bytes, &mut cut);
+                }
+                let bounds = if any_long { cut.as_slice() } else { bounds };
                 words += bounds.len().saturating_sub(1) as u64;
                 too_long = too_long.or(table.count_words(window, bounds).err());
             });
@@ -174,6 +209,7 @@ impl Counter {
             }
         }
         totals.words += words;
+        totals.cut_words += cut_words;
         match too_long {
             None => Ok(()),
             Some(bytes) => Err(CountError::WordTooLong { bytes }),
@@ -188,6 +224,22 @@ impl Counter {
 
     /// Adds `count` occurrences of a word.
     pub fn add_word(&mut self, source: usize, word: &[u8], count: u64) -> Result<(), CountError> {
+        if word.len() > self.max_word_bytes {
+            let totals = &mut self.totals[source];
+            totals.cut_words = totals.cut_words.saturating_add(count); // less than the words, which are checked
+        }
+        let mut rest = word;
+        loop {
+            let (piece, behind) = rest.split_at(piece_end(rest, self.max_word_bytes));
+            self.add_piece(source, piece, count)?;
+            rest = behind;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn add_piece(&mut self, source: usize, word: &[u8], count: u64) -> Result<(), CountError> {
         if word.len() > MAX_WORD_BYTES {
             return Err(CountError::WordTooLong { bytes: word.len() });
         }
@@ -223,19 +275,42 @@ impl Counter {
     /// Moves all counts out, sorted by (partition, word, source). The counter holds no table memory afterwards and
     /// counts on from zero; the run frees what it holds when it is dropped.
     ///
-    /// While it lasts, this takes 32 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
-    /// than the tables have; what stays is these 32 bytes and the words of more than 15 bytes. Reading a run takes one
+    /// While it lasts, this takes 36 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
+    /// than the tables have; what stays is these bytes and the words of more than 15 bytes. Reading a run takes one
     /// batch at a time.
     ///
     /// # Panics
     /// If `partitions` is 0.
     pub fn drain(&mut self, partitions: u32) -> SortedRun {
         assert!(partitions > 0, "at least one partition");
-        let mut entries = Vec::with_capacity(self.unique_words());
+        let mut entries = Entries::new(partitions, self.unique_words());
         let tables = self.tables.iter_mut().enumerate();
-        let arenas = tables.map(|(source, table)| table.take(source as u32, partitions, &mut entries)).collect();
+        let arenas = tables.map(|(source, table)| table.take(source as u32, &mut entries)).collect();
         SortedRun::new(entries, arenas)
     }
+}
+
+/// `bounds` with the further ones that cut words of more than `most` bytes, into `cut`.
+#[cold]
+fn cut_long_words(window: &[u8], bounds: &[u32], most: usize, cut: &mut Vec<u32>) {
+    cut.clear();
+    for ends in bounds.windows(2) {
+        let (mut start, end) = (ends[0] as usize, ends[1] as usize);
+        while start < end {
+            cut.push(start as u32);
+            start += piece_end(&window[start..end], most);
+        }
+    }
+    cut.extend(bounds.last());
+}
+
+/// The length of the first piece, of at most `most` bytes, of a word. It ends between two characters; in bytes that are
+/// no UTF-8, anywhere.
+fn piece_end(word: &[u8], most: usize) -> usize {
+    if word.len() <= most {
+        return word.len();
+    }
+    (most - 3..=most).rev().find(|&end| word[end] & 0xC0 != 0x80).unwrap_or(most)
 }
 
 fn note(totals: &mut Totals, text: &str) {

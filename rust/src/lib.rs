@@ -10,6 +10,7 @@ pub mod count;
 pub mod encode;
 pub mod learn;
 pub mod naive;
+pub mod normalize;
 pub mod parity;
 #[cfg(feature = "python")]
 mod python;

@@ -2,23 +2,29 @@
 //!
 //! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
-use crate::classes::{CASELESS, ClassMap, ClassSet, LETTER, LOWER, MARK, NUMBER, SPACE, UPPER, class_map};
-use crate::scan::{Cl100k, Contractions, Gpt2, LineEnds, Llama3, Numbers, O200k, Qwen2};
-use crate::scan::{Letters, Pattern, Prefix, Rules};
+use crate::classes::{
+    CASELESS, ClassMap, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER, OUTER_LETTER,
+    PUNCTUATION, SPACE, SYMBOL, UPPER, class_map, pieces_map,
+};
+use crate::scan::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k};
+use crate::scan::{Contractions, Letters, LineEnds, Numbers, Pattern, Prefix, Rules, Shape};
 
 /// Call `emit` with each word of `text`, in order. The slow twin of [`crate::scan::Scanner`].
 pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str)) {
     let mut start = 0;
-    let each = |end| {
+    let mut each = |end| {
         emit(&text[start..end]);
         start = end;
     };
-    match pattern {
-        Pattern::Gpt2 => ends::<Gpt2>(text, each),
-        Pattern::Cl100k => ends::<Cl100k>(text, each),
-        Pattern::Llama3 => ends::<Llama3>(text, each),
-        Pattern::Qwen2 => ends::<Qwen2>(text, each),
-        Pattern::O200k => ends::<O200k>(text, each),
+    match pattern.shape() {
+        Shape::Gpt2 => ends::<Gpt2>(text, pattern.numbers(), each),
+        Shape::Gpt2Marks => ends::<Gpt2Marks>(text, pattern.numbers(), each),
+        Shape::Cl100k => ends::<Cl100k>(text, pattern.numbers(), each),
+        Shape::Llama3 => ends::<Llama3>(text, pattern.numbers(), each),
+        Shape::O200k => ends::<O200k>(text, pattern.numbers(), each),
+        Shape::Deepseek3 => ends::<Deepseek3>(text, pattern.numbers(), each),
+        Shape::Whole if text.is_empty() => {}
+        Shape::Whole => each(text.len()),
     }
 }
 
@@ -26,20 +32,35 @@ pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str))
 ///
 /// Linear in the text: what a rule reads beyond the end of its word (whitespace that is given back, capitals that could
 /// have been followed by a small letter) is read at most once more.
-pub(crate) fn ends<R: Rules>(text: &str, mut emit: impl FnMut(usize)) {
-    let reader = Reader { text: text.as_bytes(), classes: class_map() };
+pub(crate) fn ends<R: Rules>(text: &str, numbers: Numbers, mut emit: impl FnMut(usize)) {
+    let reader = Reader { text: text.as_bytes(), classes: classes::<R>() };
     let mut position = 0;
     while position < text.len() {
-        position = word_end::<R>(&reader, position);
-        emit(position);
+        if numbers == Numbers::ThreesFromRight && reader.is(position, NUMBER) {
+            // The groups of a run all follow from its length, which is counted once.
+            for left in (1..=reader.count(position, NUMBER)).rev() {
+                position += reader.at(position).1;
+                if left % 3 == 1 {
+                    emit(position);
+                }
+            }
+        } else {
+            position = word_end::<R>(&reader, numbers, position);
+            emit(position);
+        }
     }
+}
+
+/// The map that the rules read.
+pub(crate) fn classes<R: Rules>() -> &'static ClassMap {
+    if R::LETTERS == Letters::InPieces { pieces_map() } else { class_map() }
 }
 
 /// The end of the word that begins at `start`, which is before the end of the text.
 #[inline(always)]
-pub(crate) fn word_end<R: Rules>(reader: &Reader, start: usize) -> usize {
+pub(crate) fn word_end<R: Rules>(reader: &Reader, numbers: Numbers, start: usize) -> usize {
     let first = reader.text[start];
-    if R::CONTRACTIONS != Contractions::Suffix
+    if matches!(R::CONTRACTIONS, Contractions::LowerCase | Contractions::AnyCase)
         && first == b'\''
         && let Some(length) = contraction::<R>(&reader.text[start..])
     {
@@ -48,36 +69,51 @@ pub(crate) fn word_end<R: Rules>(reader: &Reader, start: usize) -> usize {
     let (class, length) = reader.at(start);
     let after_space = if first == b' ' { start + 1 } else { start };
 
+    if R::LETTERS == Letters::InPieces
+        && let Some(end) = only_in_pieces(reader, start)
+    {
+        return end;
+    }
     let in_words = word_classes::<R>();
     let letters = match R::PREFIX {
         Prefix::Space => after_space,
+        _ if class & (in_words | NUMBER) != 0 || is_line_end(first) => start,
         // With `Cased`, a mark could be a prefix too. It need not: the letters and marks after it give the same word.
-        Prefix::AnyButLineEnd if class & (in_words | NUMBER) != 0 || is_line_end(first) => start,
         Prefix::AnyButLineEnd => start + length,
+        Prefix::NoSign if class & (PUNCTUATION | SYMBOL) != 0 => start,
+        Prefix::NoSign => start + length,
     };
     if reader.is(letters, in_words) {
         return match R::LETTERS {
-            Letters::Any => reader.skip(letters, LETTER),
             Letters::Cased => cased_end::<R>(reader, letters),
+            _ => reader.skip(letters, in_words),
         };
     }
 
-    if R::NUMBERS == Numbers::SpaceAndAll {
+    if numbers == Numbers::SpaceAndAll {
         if reader.is(after_space, NUMBER) {
             return reader.skip(after_space, NUMBER);
         }
     } else if class & NUMBER != 0 {
-        let most = if R::NUMBERS == Numbers::Ones { 1 } else { 3 };
+        let most = if numbers == Numbers::Ones { 1 } else { 3 };
         return reader.skip_up_to(start, NUMBER, most);
     }
 
-    let after_others = reader.skip_others(after_space);
+    let after_others = match R::LETTERS {
+        Letters::InPieces => reader.skip(after_space, PUNCTUATION | SYMBOL),
+        // With `Cased`, marks that no letter has taken are others.
+        Letters::Any | Letters::Cased => reader.skip_others(after_space, LETTER | NUMBER | SPACE),
+        Letters::WithMarks => reader.skip_others(after_space, LETTER | MARK | NUMBER | SPACE),
+    };
     if after_others > after_space {
         return match R::LINE_ENDS {
             LineEnds::Plain => after_others,
             LineEnds::Cut => reader.skip_bytes(after_others, is_line_end),
             LineEnds::CutWithSlashes => reader.skip_bytes(after_others, |byte| is_line_end(byte) || byte == b'/'),
         };
+    }
+    if class & SPACE == 0 {
+        return gap_end(reader, start, class, OUTER_LETTER); // only in pieces is there anything else
     }
     whitespace_end::<R>(reader, start)
 }
@@ -86,7 +122,36 @@ pub(crate) fn word_end<R: Rules>(reader: &Reader, start: usize) -> usize {
 pub(crate) const fn word_classes<R: Rules>() -> ClassSet {
     match R::LETTERS {
         Letters::Any => LETTER,
-        Letters::Cased => LETTER | MARK,
+        Letters::WithMarks | Letters::Cased => LETTER | MARK,
+        Letters::InPieces => OUTER_LETTER,
+    }
+}
+
+/// The end of a word of kana and ideographs, or of an ASCII sign and ASCII letters, if one begins at `start`.
+fn only_in_pieces(reader: &Reader, start: usize) -> Option<usize> {
+    match reader.at(start).0 {
+        class @ (IDEOGRAPH | IDEOGRAPH_SIGN) => Some(reader.skip(start, class)),
+        IDEOGRAPH_GAP => Some(gap_end(reader, start, IDEOGRAPH_GAP, IDEOGRAPH)),
+        _ => {
+            let letters = reader.text.get(start + 1).is_some_and(u8::is_ascii_alphabetic);
+            (letters && reader.text[start].is_ascii_punctuation())
+                .then(|| reader.skip_bytes(start + 1, |byte| byte.is_ascii_alphabetic()))
+        }
+    }
+}
+
+/// The end of what begins at `start` with characters of `class`, which no rule takes but as a prefix of `letters`. The
+/// last of them goes to the letters behind it, if there are any; if it is the only one, they are the word.
+fn gap_end(reader: &Reader, start: usize, class: ClassSet, letters: ClassSet) -> usize {
+    let (mut last, mut end) = (start, start);
+    while end < reader.text.len() && reader.at(end).0 == class {
+        last = end;
+        end += reader.at(end).1;
+    }
+    match reader.is(end, letters) {
+        true if last == start => reader.skip(end, letters),
+        true => last,
+        false => end,
     }
 }
 
@@ -127,7 +192,9 @@ fn whitespace_end<R: Rules>(reader: &Reader, start: usize) -> usize {
             after_line_end = end;
         }
     }
-    let at_end_of_text = end == reader.text.len();
+    // Numbers and ideographs are in pieces of their own: the text ends before them.
+    let at_end_of_text = end == reader.text.len()
+        || R::LETTERS == Letters::InPieces && reader.is(end, NUMBER | IDEOGRAPH | IDEOGRAPH_SIGN | IDEOGRAPH_GAP);
     if R::WHOLE_TAIL && at_end_of_text {
         end
     } else if R::LINE_ENDS != LineEnds::Plain && after_line_end > start {
@@ -222,9 +289,14 @@ impl Reader<'_> {
         self.skip_while(position, |class| class & classes != 0)
     }
 
-    /// `[^\s\p{L}\p{N}]*`
-    fn skip_others(&self, position: usize) -> usize {
-        self.skip_while(position, |class| class & (LETTER | NUMBER | SPACE) == 0)
+    pub fn skip_others(&self, position: usize, classes: ClassSet) -> usize {
+        self.skip_while(position, |class| class & classes == 0)
+    }
+
+    /// How many characters of the classes stand at `position`.
+    pub fn count(&self, position: usize, classes: ClassSet) -> usize {
+        let bytes = &self.text[position..self.skip(position, classes)];
+        bytes.iter().filter(|&&byte| byte & 0xC0 != 0x80).count()
     }
 
     fn skip_up_to(&self, mut position: usize, classes: ClassSet, most: usize) -> usize {
@@ -246,6 +318,10 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
+    fn named(name: &str) -> Pattern {
+        Pattern::from_name(name).unwrap()
+    }
+
     fn check(pattern: Pattern, expected: &[&str]) {
         let text = expected.concat();
         let mut found = Vec::new();
@@ -255,7 +331,7 @@ mod tests {
 
     #[test]
     fn gpt2_cuts_known_texts() {
-        let check = |expected: &[&str]| check(Pattern::Gpt2, expected);
+        let check = |expected: &[&str]| check(named("gpt2"), expected);
         check(&["1234"]);
         check(&["12345"]);
         check(&["1000000"]);
@@ -274,7 +350,7 @@ mod tests {
 
     #[test]
     fn cl100k_cuts_known_texts() {
-        let check = |expected: &[&str]| check(Pattern::Cl100k, expected);
+        let check = |expected: &[&str]| check(named("cl100k"), expected);
         check(&["123", "4"]);
         check(&["123", "45"]);
         check(&["100", "000", "0"]);
@@ -293,41 +369,41 @@ mod tests {
 
     #[test]
     fn contractions_begin_a_word_or_are_none() {
-        for pattern in [Pattern::Gpt2, Pattern::Cl100k] {
+        for pattern in [named("gpt2"), named("cl100k")] {
             check(pattern, &["we", "'re", "'ve", "''", "d"]);
             check(pattern, &["x", " '", "s"]);
             check(pattern, &["!'", "s"]);
             check(pattern, &["'t", "is"]);
             check(pattern, &["it", "'s", "'s"]);
         }
-        check(Pattern::Gpt2, &["I", "'", "LL", " go", "'", "ſ", "'", "ls"]);
-        check(Pattern::Cl100k, &["I", "'Ll", " go", "'ſ", "'ls"]);
+        check(named("gpt2"), &["I", "'", "LL", " go", "'", "ſ", "'", "ls"]);
+        check(named("cl100k"), &["I", "'Ll", " go", "'ſ", "'ls"]);
     }
 
     #[test]
     fn whitespace_that_is_and_is_not_a_line_end() {
         // U+0085 and U+2028 are whitespace, but no line ends; U+001C is neither.
-        check(Pattern::Cl100k, &["a", "\u{85}", "\u{2028}b", "\u{1c}c"]);
-        check(Pattern::Gpt2, &["a", "\u{85}", "\u{2028}", "b", "\u{1c}", "c"]);
-        check(Pattern::Cl100k, &["a", ".\r\n\n", " \n", "  ", " b"]);
-        check(Pattern::Gpt2, &["a", ".", "\r\n\n \n  ", " b"]);
+        check(named("cl100k"), &["a", "\u{85}", "\u{2028}b", "\u{1c}c"]);
+        check(named("gpt2"), &["a", "\u{85}", "\u{2028}", "b", "\u{1c}", "c"]);
+        check(named("cl100k"), &["a", ".\r\n\n", " \n", "  ", " b"]);
+        check(named("gpt2"), &["a", ".", "\r\n\n \n  ", " b"]);
         // Only at the end of a text does whitespace stay in one piece across line ends.
-        check(Pattern::Cl100k, &["a", "  \n  "]);
-        check(Pattern::Cl100k, &["a", "  \n", " ", " b"]);
+        check(named("cl100k"), &["a", "  \n  "]);
+        check(named("cl100k"), &["a", "  \n", " ", " b"]);
     }
 
     #[test]
     fn llama3_and_qwen2_differ_from_cl100k() {
-        for pattern in [Pattern::Llama3, Pattern::Qwen2] {
+        for pattern in [named("llama3"), named("qwen2")] {
             check(pattern, &["I", "'Ll", " go", "'ſ", "!\n", "  \n", "  "]);
         }
-        check(Pattern::Llama3, &["a", " ", "123", "45"]);
-        check(Pattern::Qwen2, &["a", " ", "1", "2", "3", "½", "5"]);
+        check(named("llama3"), &["a", " ", "123", "45"]);
+        check(named("qwen2"), &["a", " ", "1", "2", "3", "½", "5"]);
     }
 
     #[test]
     fn o200k_tells_case() {
-        let check = |expected: &[&str]| check(Pattern::O200k, expected);
+        let check = |expected: &[&str]| check(named("o200k"), expected);
         check(&["camel", "Case", " HTTPServer", " Http", "SERVER", "_name"]);
         check(&["don't", " DON'T", "x", " it's", "'s", " '", "s"]);
         // Letters without case go with both kinds, but capitals that nothing follows are left alone.
@@ -335,5 +411,35 @@ mod tests {
         // Marks belong to words, unless they come in a run of other characters.
         check(&["हिन्दी", " e\u{301}", "A", " \u{301}a", "!\u{301}a", "!!\u{301}", "a"]);
         check(&["!\n/\n/", "!/\r\n/", "x", " \n", "/x", "  \n", "  "]);
+    }
+
+    #[test]
+    fn marks_stay_with_letters_in_gpt2_marks() {
+        let check = |expected: &[&str]| check(named("gpt2-marks"), expected);
+        check(&["हिन्दी", " e\u{301}", " \u{301}a", "!", "\u{301}a", "1", "\u{301}", " 12", "!!"]);
+        check(&["don", "'t", "\u{301}x", "  ", " ที่"]);
+    }
+
+    #[test]
+    fn digits_in_groups() {
+        check(named("gpt2+digits1"), &["a", " ", "1", "2", "½", "b"]);
+        check(named("gpt2+digits3"), &["a", " ", " ", "123", "45", "b"]);
+        check(named("gpt2+digits3r"), &["12", "345", "a", "123", "456", " ", "7", ".", "1", "٢٣٤"]);
+        check(named("cl100k+digits3r"), &["1", "000", "000", "\u{301}a", "12"]);
+        check(named("llama3+digits3r"), &["12", "345", " x", "123"]);
+        check(named("o200k+digits1"), &["1", "2", "a", "B"]);
+    }
+
+    #[test]
+    fn deepseek3_cuts_three_times() {
+        let check = |expected: &[&str]| check(named("deepseek3"), expected);
+        check(&["x", "(abc", "é", "(", "é", " (", "abc", "((", "a", "!\n\n", ".a"]);
+        // Numbers and kana and ideographs end the pieces: white space before them is at an end.
+        check(&["a", "  ", "12", "\n", "  ", "日本", "・", "語", "  ", "123", "4", " ", " b"]);
+        check(&["!", "・", "\n", "゛", "あ", "々", "日", "\u{301}", "か\u{3099}"]);
+        // What no rule takes: control and format characters, unassigned ones. The last one may be a prefix.
+        check(&["\0\u{1}", "\u{2}a", " ", "\0", "\u{200d}b", "\u{200d}\u{200d}", "1", "\u{3040}日", "\u{3040}"]);
+        check(&["\u{3040}\u{3097}", "\u{3098}日", "\0", "\u{3040}", " ", " ", "\0", "!"]);
+        check(&["don", "'t", " don", "'T", " —", "a", "\ta\u{301}"]);
     }
 }

@@ -10,57 +10,103 @@ use crate::blocks::BlockScan;
 use crate::scalar;
 use crate::simd;
 
-/// A named pattern: how the text of a document is cut into words. Each finds the words that its regular expression
-/// finds in Python's `regex` module.
+/// A named pattern: how the text of a document is cut into words. Each finds the words that its regular expression, in
+/// `dist_bpe/pretokenize.py`, finds in Python's `regex` module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pattern {
-    /// GPT-2's: a space joins the letters, numbers or other characters after it.
-    ///
-    /// `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`
-    Gpt2,
-    /// GPT-4's: any one character joins the letters after it; numbers come in threes; line ends stay with what is
-    /// before them. Whitespace at the very end of a document is one word, line ends or not (`\s++$`).
-    ///
-    /// `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`
-    Cl100k,
-    /// Llama 3's: as `Cl100k`, but line ends cut whitespace at the end of a document too.
-    ///
-    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-    Llama3,
-    /// Qwen 2's: as `Llama3`, but each number is a word.
-    ///
-    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-    Qwen2,
-    /// GPT-4o's: as `Llama3`, but words are cut before a capital (`camelCase` is two), marks belong to the letters
-    /// they stand on, contractions stay with their words, and slashes behind a line end with the characters before it.
-    ///
-    /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-    O200k,
+pub struct Pattern {
+    name: &'static str,
+    shape: Shape,
+    numbers: Numbers,
 }
 
 impl Pattern {
-    /// Every named pattern.
-    pub const ALL: &[Pattern] = &[Pattern::Gpt2, Pattern::Cl100k, Pattern::Llama3, Pattern::Qwen2, Pattern::O200k];
+    /// GPT-2's, the default.
+    pub const GPT2: Pattern = Pattern::ALL[0];
+
+    /// Every named pattern. A shape with another rule for numbers than its own has their names with a plus between.
+    pub const ALL: &[Pattern] = &[
+        pattern("gpt2", Shape::Gpt2, Numbers::SpaceAndAll),
+        pattern("gpt2+digits1", Shape::Gpt2, Numbers::Ones),
+        pattern("gpt2+digits3", Shape::Gpt2, Numbers::Threes),
+        pattern("gpt2+digits3r", Shape::Gpt2, Numbers::ThreesFromRight),
+        pattern("gpt2-marks", Shape::Gpt2Marks, Numbers::SpaceAndAll),
+        pattern("gpt2-marks+digits1", Shape::Gpt2Marks, Numbers::Ones),
+        pattern("gpt2-marks+digits3", Shape::Gpt2Marks, Numbers::Threes),
+        pattern("gpt2-marks+digits3r", Shape::Gpt2Marks, Numbers::ThreesFromRight),
+        pattern("cl100k", Shape::Cl100k, Numbers::Threes),
+        pattern("cl100k+digits1", Shape::Cl100k, Numbers::Ones),
+        pattern("cl100k+digits3r", Shape::Cl100k, Numbers::ThreesFromRight),
+        pattern("llama3", Shape::Llama3, Numbers::Threes),
+        pattern("llama3+digits3r", Shape::Llama3, Numbers::ThreesFromRight),
+        pattern("qwen2", Shape::Llama3, Numbers::Ones),
+        pattern("o200k", Shape::O200k, Numbers::Threes),
+        pattern("o200k+digits1", Shape::O200k, Numbers::Ones),
+        pattern("o200k+digits3r", Shape::O200k, Numbers::ThreesFromRight),
+        pattern("deepseek3", Shape::Deepseek3, Numbers::Threes),
+        pattern("deepseek3+digits1", Shape::Deepseek3, Numbers::Ones),
+        pattern("deepseek3+digits3r", Shape::Deepseek3, Numbers::ThreesFromRight),
+        pattern("none", Shape::Whole, Numbers::SpaceAndAll),
+    ];
 
     /// The name users write.
     pub const fn name(self) -> &'static str {
-        match self {
-            Pattern::Gpt2 => "gpt2",
-            Pattern::Cl100k => "cl100k",
-            Pattern::Llama3 => "llama3",
-            Pattern::Qwen2 => "qwen2",
-            Pattern::O200k => "o200k",
-        }
+        self.name
+    }
+
+    pub(crate) const fn shape(self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) const fn numbers(self) -> Numbers {
+        self.numbers
     }
 
     /// The pattern of that name, if there is one.
     pub fn from_name(name: &str) -> Option<Pattern> {
-        Pattern::ALL.iter().copied().find(|pattern| pattern.name() == name)
+        Pattern::ALL.iter().copied().find(|pattern| pattern.name == name)
     }
 }
 
-/// What a pattern's regular expression says, as choices. Constants of a type, so that each scanner is compiled once
-/// for each pattern and a choice costs nothing where it is not made.
+const fn pattern(name: &'static str, shape: Shape, numbers: Numbers) -> Pattern {
+    Pattern { name, shape, numbers }
+}
+
+/// All of a pattern but its rule for numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Shape {
+    /// A space joins the letters or other characters after it.
+    Gpt2,
+    /// As `Gpt2`, but marks belong to letters.
+    Gpt2Marks,
+    /// Any one character joins the letters after it; line ends stay with what is before them. Whitespace at the very
+    /// end of a document is one word, line ends or not (`\s++$`).
+    Cl100k,
+    /// As `Cl100k`, but line ends cut whitespace at the end of a document too. Qwen 2's is the same but for numbers.
+    Llama3,
+    /// As `Llama3`, but words are cut before a capital (`camelCase` is two), marks belong to the letters they stand on,
+    /// contractions stay with their words, and slashes behind a line end with the characters before it.
+    O200k,
+    /// Three cuts, one after another: numbers, then runs of kana and ideographs, then what is left.
+    Deepseek3,
+    /// A text is one word.
+    Whole,
+}
+
+/// How numbers are cut. Chosen while scanning, once a block, so that a shape is compiled once for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Numbers {
+    /// ` ?\p{N}+`
+    SpaceAndAll,
+    /// `\p{N}{1,3}`
+    Threes,
+    /// `\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))`: groups of three counted from the end of the run.
+    ThreesFromRight,
+    /// `\p{N}`
+    Ones,
+}
+
+/// What a shape's regular expression says, as choices. Constants of a type, so that each scanner is compiled once for
+/// each shape and a choice costs nothing where it is not made.
 pub(crate) trait Rules {
     /// What is a run of letters.
     const LETTERS: Letters;
@@ -68,8 +114,6 @@ pub(crate) trait Rules {
     const PREFIX: Prefix;
     /// Where contractions (`'s 'd 'm 't 'll 've 're`) are told from other apostrophes.
     const CONTRACTIONS: Contractions;
-    /// How numbers are cut.
-    const NUMBERS: Numbers;
     /// What line ends do.
     const LINE_ENDS: LineEnds;
     /// `\s++$`: whitespace at the end of the text is one word, before any other rule for whitespace.
@@ -80,8 +124,15 @@ pub(crate) trait Rules {
 pub(crate) enum Letters {
     /// `\p{L}+`
     Any,
+    /// `[\p{L}\p{M}]+`
+    WithMarks,
     /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
     Cased,
+    /// `[\p{L}\p{M}]+` in each of the pieces that numbers and runs of kana and ideographs have left of a text, and in
+    /// each of these runs. A word of ASCII letters may have one ASCII sign before it, and ends with them:
+    /// ``[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+``. What no rule takes, such as control characters, stays
+    /// together up to the next match.
+    InPieces,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,26 +141,20 @@ pub(crate) enum Prefix {
     Space,
     /// `[^\r\n\p{L}\p{N}]?`
     AnyButLineEnd,
+    /// `[^\r\n\p{L}\p{P}\p{S}]?`
+    NoSign,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contractions {
+    /// An apostrophe is like any other character.
+    None,
     /// `'(?:[sdmt]|ll|ve|re)`, a word of its own.
     LowerCase,
     /// `'(?i:[sdmt]|ll|ve|re)`, a word of its own. `ſ` (U+017F) is an `s` here.
     AnyCase,
     /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)?` at the end of a word of letters.
     Suffix,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Numbers {
-    /// ` ?\p{N}+`
-    SpaceAndAll,
-    /// `\p{N}{1,3}`
-    Threes,
-    /// `\p{N}`
-    Ones,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,9 +174,18 @@ impl Rules for Gpt2 {
     const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::Space;
     const CONTRACTIONS: Contractions = Contractions::LowerCase;
-    const NUMBERS: Numbers = Numbers::SpaceAndAll;
     const LINE_ENDS: LineEnds = LineEnds::Plain;
     const WHOLE_TAIL: bool = true; // `\s+(?!\S)` says the same here
+}
+
+pub(crate) struct Gpt2Marks;
+
+impl Rules for Gpt2Marks {
+    const LETTERS: Letters = Letters::WithMarks;
+    const PREFIX: Prefix = Prefix::Space;
+    const CONTRACTIONS: Contractions = Contractions::LowerCase;
+    const LINE_ENDS: LineEnds = LineEnds::Plain;
+    const WHOLE_TAIL: bool = true;
 }
 
 pub(crate) struct Cl100k;
@@ -140,7 +194,6 @@ impl Rules for Cl100k {
     const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::AnyButLineEnd;
     const CONTRACTIONS: Contractions = Contractions::AnyCase;
-    const NUMBERS: Numbers = Numbers::Threes;
     const LINE_ENDS: LineEnds = LineEnds::Cut;
     const WHOLE_TAIL: bool = true;
 }
@@ -151,18 +204,6 @@ impl Rules for Llama3 {
     const LETTERS: Letters = Letters::Any;
     const PREFIX: Prefix = Prefix::AnyButLineEnd;
     const CONTRACTIONS: Contractions = Contractions::AnyCase;
-    const NUMBERS: Numbers = Numbers::Threes;
-    const LINE_ENDS: LineEnds = LineEnds::Cut;
-    const WHOLE_TAIL: bool = false;
-}
-
-pub(crate) struct Qwen2;
-
-impl Rules for Qwen2 {
-    const LETTERS: Letters = Letters::Any;
-    const PREFIX: Prefix = Prefix::AnyButLineEnd;
-    const CONTRACTIONS: Contractions = Contractions::AnyCase;
-    const NUMBERS: Numbers = Numbers::Ones;
     const LINE_ENDS: LineEnds = LineEnds::Cut;
     const WHOLE_TAIL: bool = false;
 }
@@ -173,8 +214,17 @@ impl Rules for O200k {
     const LETTERS: Letters = Letters::Cased;
     const PREFIX: Prefix = Prefix::AnyButLineEnd;
     const CONTRACTIONS: Contractions = Contractions::Suffix;
-    const NUMBERS: Numbers = Numbers::Threes;
     const LINE_ENDS: LineEnds = LineEnds::CutWithSlashes;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct Deepseek3;
+
+impl Rules for Deepseek3 {
+    const LETTERS: Letters = Letters::InPieces;
+    const PREFIX: Prefix = Prefix::NoSign;
+    const CONTRACTIONS: Contractions = Contractions::None;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
     const WHOLE_TAIL: bool = false;
 }
 
@@ -261,22 +311,28 @@ impl Scanner {
             return;
         }
         // The sink is called seldom, so it goes behind a pointer, and the scanners are not compiled again for each.
-        match self.pattern {
-            Pattern::Gpt2 => self.scan_by::<Gpt2>(text, &mut sink),
-            Pattern::Cl100k => self.scan_by::<Cl100k>(text, &mut sink),
-            Pattern::Llama3 => self.scan_by::<Llama3>(text, &mut sink),
-            Pattern::Qwen2 => self.scan_by::<Qwen2>(text, &mut sink),
-            Pattern::O200k => self.scan_by::<O200k>(text, &mut sink),
+        match self.pattern.shape {
+            Shape::Gpt2 => self.scan_by::<Gpt2>(text, &mut sink),
+            Shape::Gpt2Marks => self.scan_by::<Gpt2Marks>(text, &mut sink),
+            Shape::Cl100k => self.scan_by::<Cl100k>(text, &mut sink),
+            Shape::Llama3 => self.scan_by::<Llama3>(text, &mut sink),
+            Shape::O200k => self.scan_by::<O200k>(text, &mut sink),
+            Shape::Deepseek3 => self.scan_by::<Deepseek3>(text, &mut sink),
+            Shape::Whole => {
+                let bytes = u32::try_from(text.len()).expect("a word is at most 4 GiB long");
+                sink(text.as_bytes(), &[0, bytes]);
+            }
         }
     }
 
     fn scan_by<R: Rules>(&mut self, text: &str, sink: &mut dyn FnMut(&[u8], &[u32])) {
         let mut batcher =
             Batcher { text: text.as_bytes(), base: 0, bounds: &mut self.bounds, len: 1, reach: self.reach, sink };
+        let numbers = self.pattern.numbers;
         match self.level {
-            Level::Scalar => scalar::ends::<R>(text, |end| batcher.push(end)),
+            Level::Scalar => scalar::ends::<R>(text, numbers, |end| batcher.push(end)),
             level => {
-                simd::dispatch(level, BlockScan { text, batcher: &mut batcher, rules: PhantomData::<R> });
+                simd::dispatch(level, BlockScan { text, batcher: &mut batcher, numbers, rules: PhantomData::<R> });
             }
         }
         batcher.deliver();
@@ -391,7 +447,7 @@ mod tests {
     #[test]
     fn long_documents_come_in_batches() {
         let text = "one two\n".repeat(10_000);
-        for &pattern in Pattern::ALL {
+        for &pattern in Pattern::ALL.iter().filter(|pattern| pattern.shape != Shape::Whole) {
             for level in Level::available() {
                 let mut scanner = Scanner::with_level(pattern, level);
                 let mut calls = 0;
@@ -416,7 +472,7 @@ mod tests {
     #[test]
     fn windows_move_when_offsets_would_not_reach() {
         let text = "some words of a text, 12345 (and more) ".repeat(50);
-        for &pattern in Pattern::ALL {
+        for &pattern in Pattern::ALL.iter().filter(|pattern| pattern.shape != Shape::Whole) {
             for level in Level::available() {
                 let mut scanner = Scanner::with_level(pattern, level);
                 let expected = words(&mut scanner, &text);
@@ -431,7 +487,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a word of 6 bytes at byte 1 of its document is longer than 5 bytes")]
     fn a_word_out_of_reach_panics() {
-        let mut scanner = Scanner::with_level(Pattern::Gpt2, Level::Scalar);
+        let mut scanner = Scanner::with_level(Pattern::GPT2, Level::Scalar);
         scanner.reach = 5;
         scanner.scan("a bcdef", |_, _| {});
     }

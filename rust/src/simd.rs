@@ -4,7 +4,7 @@
 
 use crate::scan::Level;
 
-/// Bit `i` of each mask tells whether byte `i` of the block has the property. The first eight hold ASCII only.
+/// Bit `i` of each mask tells whether byte `i` of the block has the property. All but the last two hold ASCII only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ByteMasks {
     pub letter: u64,
@@ -18,6 +18,8 @@ pub(crate) struct ByteMasks {
     pub blank: u64,
     pub apostrophe: u64,
     pub slash: u64,
+    /// 0x00 to 0x1F and 0x7F.
+    pub control: u64,
     /// 0x80 and above: part of a character that is not ASCII.
     pub wide: u64,
     /// 0x80 to 0xBF: such a character goes on.
@@ -89,6 +91,7 @@ impl Classifier for Portable {
         let mut masks = [0_u64; 8];
         let mut wide = 0;
         let mut continuation = 0;
+        let mut control = 0;
         for (index, bytes) in block.as_chunks::<8>().0.iter().enumerate() {
             let properties = u64::from_le_bytes(bytes.map(|byte| PROPERTIES[byte as usize]));
             for (mask, group) in masks.iter_mut().zip(transpose(properties).to_le_bytes()) {
@@ -97,9 +100,12 @@ impl Classifier for Portable {
             let word = u64::from_le_bytes(*bytes);
             wide |= gather_high_bits(word) << (8 * index);
             continuation |= gather_high_bits(word & !(word << 1)) << (8 * index);
+            // One more, modulo 128, takes the controls to 0x00..=0x20; from 0x21 on, adding 0x5F sets the high bit.
+            let next = ((word & 0x7F7F_7F7F_7F7F_7F7F) + 0x0101_0101_0101_0101) & 0x7F7F_7F7F_7F7F_7F7F;
+            control |= gather_high_bits(!(next + 0x5F5F_5F5F_5F5F_5F5F) & !word) << (8 * index);
         }
         let [letter, upper, number, space, line_end, blank, apostrophe, slash] = masks;
-        ByteMasks { letter, upper, number, space, line_end, blank, apostrophe, slash, wide, continuation }
+        ByteMasks { letter, upper, number, space, line_end, blank, apostrophe, slash, control, wide, continuation }
     }
 }
 
@@ -188,6 +194,7 @@ mod x86 {
                             blank,
                             apostrophe: masks(&|vector| is(vector, b'\'')),
                             slash: masks(&|vector| is(vector, b'/')),
+                            control: masks(&|vector| $or(within(vector, 0, 0x1F), is(vector, 0x7F))),
                             wide: masks(&|vector| vector),
                             // 0x80..=0xBF are the smallest signed bytes.
                             continuation: masks(&|vector| $less(vector, $splat(0xC0_u8 as i8))),
@@ -247,6 +254,7 @@ mod tests {
             blank: masks(&|byte| byte == b' '),
             apostrophe: masks(&|byte| byte == b'\''),
             slash: masks(&|byte| byte == b'/'),
+            control: masks(&|byte| byte.is_ascii_control()),
             wide: masks(&|byte| byte >= 0x80),
             continuation: masks(&|byte| (0x80..0xC0).contains(&byte)),
         }

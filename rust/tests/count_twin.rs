@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use dist_bpe_core::count::{
     BATCH_BYTES, BATCH_ROWS, CountError, Counter, MAX_WORD_BYTES, Rows, SortedRun, Totals, partition_of,
 };
+use dist_bpe_core::normalize::{Form, Normalizer};
 use dist_bpe_core::runs::Merger;
+use dist_bpe_core::scalar;
 use dist_bpe_core::scan::Pattern;
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
@@ -113,12 +115,12 @@ proptest! {
     fn documents_are_counted_as_the_words_of_their_text(
         texts in prop::collection::vec("[a-c ]{0,20}|[a-zé ]{0,80}|[\\PC ]{0,40}", 0..20),
     ) {
-        let mut counter = Counter::new(1, Some(Pattern::Gpt2), &[]).unwrap();
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).unwrap();
         let mut by_word = Counter::new(1, None, &[]).unwrap();
         for text in &texts {
             counter.count_document(0, text).unwrap();
             by_word.note_document(0, text);
-            dist_bpe_core::scan::Scanner::new(Pattern::Gpt2).scan(text, |window, bounds| {
+            dist_bpe_core::scan::Scanner::new(Pattern::GPT2).scan(text, |window, bounds| {
                 for pair in bounds.windows(2) {
                     by_word.add_word(0, &window[pair[0] as usize..pair[1] as usize], 1).unwrap();
                 }
@@ -154,7 +156,7 @@ fn totals_do_not_depend_on_order_and_survive_a_drain() {
     let texts = ["one two", "", "three", "three", "caffè <|x|>!"];
     let specials = ["<|x|>".to_string()];
     let count = |order: &[usize]| {
-        let mut counter = Counter::new(1, Some(Pattern::Gpt2), &specials).unwrap();
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &specials).unwrap();
         for &i in order {
             counter.count_document(0, texts[i]).unwrap();
             counter.drain(3);
@@ -171,6 +173,7 @@ fn totals_do_not_depend_on_order_and_survive_a_drain() {
             bytes: 7 + 5 + 5 + 13,
             words: 2 + 1 + 1 + 3,
             special_tokens: 1,
+            cut_words: 0,
             longest_word: 6,
             digest: texts.iter().fold(0, |sum, text| sum.wrapping_add(xxh3_128(text.as_bytes()))),
         }
@@ -179,7 +182,7 @@ fn totals_do_not_depend_on_order_and_survive_a_drain() {
 
 #[test]
 fn special_tokens_are_cut_out_and_counted() {
-    let mut counter = Counter::new(2, Some(Pattern::Gpt2), &["<|x|>".to_string()]).unwrap();
+    let mut counter = Counter::new(2, Some(Pattern::GPT2), &["<|x|>".to_string()]).unwrap();
     counter.count_document(1, "a<|x|>b<|x|><|x|> c").unwrap();
     let expected = [b"a".as_slice(), b"b", b" c"].map(|word| ((word.to_vec(), 1), 1));
     assert_eq!(drain(&mut counter), Table::from(expected));
@@ -189,7 +192,7 @@ fn special_tokens_are_cut_out_and_counted() {
 
 #[test]
 fn counts_are_exact_up_to_the_last_one_and_an_error_past_it() {
-    let mut counter = Counter::new(2, Some(Pattern::Gpt2), &[]).unwrap();
+    let mut counter = Counter::new(2, Some(Pattern::GPT2), &[]).unwrap();
     for (i, count) in [1u64 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1].into_iter().enumerate() {
         counter.add_word(0, &[i as u8; 20], count).unwrap();
     }
@@ -214,7 +217,7 @@ fn a_counter_without_a_pattern_refuses_documents() {
 #[test]
 fn one_word_of_many_megabytes() {
     let (long, longer) = ("a".repeat(20 << 20), "a".repeat((20 << 20) + 1));
-    let mut counter = Counter::new(1, Some(Pattern::Gpt2), &[]).unwrap();
+    let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).unwrap();
     for text in [&long, &longer, &long, "a b"] {
         counter.count_document(0, text).unwrap();
     }
@@ -247,4 +250,53 @@ fn large_tables_come_out_in_full_batches() {
     assert_eq!(rows.iter().map(|(_, rows)| rows).sum::<usize>(), 200_000);
     assert_eq!(rows.iter().map(|(partition, _)| *partition).collect::<Vec<_>>(), [0, 0, 1, 1]);
     assert_eq!((rows[0].1, rows[2].1), (BATCH_ROWS, BATCH_ROWS));
+}
+
+proptest! {
+    /// Normalised, cut by the pattern, then long words cut: the same as doing these by hand.
+    #[test]
+    fn normalised_documents_and_cut_words(
+        texts in prop::collection::vec("[ae\u{301}\u{323}ﬁ가日 ]{0,60}|a{0,30}<x>[e\u{301}]{0,9}", 0..10),
+        form in prop::sample::select(&Form::ALL[..]),
+        most in 4..20_usize,
+    ) {
+        let specials = ["<x>".to_string()];
+        let mut counter = Counter::new(1, Some(Pattern::GPT2), &specials).unwrap().normalizing(form).cutting(most);
+        let mut by_hand = Counter::new(1, None, &[]).unwrap();
+        let mut long = 0;
+        for text in &texts {
+            counter.count_document(0, text).unwrap();
+            for piece in text.split("<x>") {
+                let normal = Normalizer::new(form).normalize(piece).to_owned();
+                scalar::words(Pattern::GPT2, &normal, |word| {
+                    long += u64::from(word.len() > most);
+                    let mut piece = String::new();
+                    for character in word.chars() {
+                        if piece.len() + character.len_utf8() > most {
+                            by_hand.add_word(0, std::mem::take(&mut piece).as_bytes(), 1).unwrap();
+                        }
+                        piece.push(character);
+                    }
+                    by_hand.add_word(0, piece.as_bytes(), 1).unwrap();
+                });
+            }
+        }
+        prop_assert_eq!(counter.totals(0).cut_words, long);
+        prop_assert_eq!(counter.totals(0).words, by_hand.totals(0).words);
+        prop_assert_eq!(drain(&mut counter), drain(&mut by_hand));
+    }
+}
+
+#[test]
+fn added_words_are_cut_too() {
+    let mut counter = Counter::new(1, None, &[]).unwrap().cutting(4);
+    counter.add_word(0, "abéde日本".as_bytes(), 3).unwrap();
+    counter.add_word(0, b"abcd", 1).unwrap();
+    counter.add_word(0, &[0x80; 5], 1).unwrap();
+    let expected = [("abé".as_bytes(), 3), ("de".as_bytes(), 3), ("日".as_bytes(), 3), ("本".as_bytes(), 3)];
+    let more = [(b"abcd".as_slice(), 1), (&[0x80; 4], 1), (&[0x80], 1)];
+    let table = expected.into_iter().chain(more).map(|(word, count)| ((word.to_vec(), 0), count)).collect::<Table>();
+    assert_eq!(drain(&mut counter), table);
+    assert_eq!((counter.totals(0).cut_words, counter.totals(0).words), (4, 15));
+    assert_eq!(counter.totals(0).longest_word, 4);
 }

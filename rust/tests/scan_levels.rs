@@ -50,6 +50,15 @@ const CHARACTERS: &[&str] = &[
     "ª",
     "א",
     "日",
+    "ア",
+    "・",
+    "゛",
+    "\u{3099}",
+    "\u{3040}",
+    "\u{3098}",
+    "々",
+    "\u{200c}",
+    "\u{7f}",
     "한",
     "𐐀",
     "𐐨",
@@ -61,6 +70,7 @@ const CHARACTERS: &[&str] = &[
     "!",
     ".",
     "/",
+    "(",
     "-",
     "—",
     "€",
@@ -82,13 +92,15 @@ fn words_of(scanner: &mut Scanner, text: &str) -> Vec<String> {
 }
 
 fn check(text: &str) {
-    for &pattern in Pattern::ALL {
-        let mut expected = Vec::new();
-        scalar::words(pattern, text, |word| expected.push(word));
-        for level in Level::available() {
-            let found = words_of(&mut Scanner::with_level(pattern, level), text);
-            assert_eq!(found, expected, "{} at level {} on {text:?}", pattern.name(), level.name());
-        }
+    Pattern::ALL.iter().for_each(|&pattern| check_one(pattern, text));
+}
+
+fn check_one(pattern: Pattern, text: &str) {
+    let mut expected = Vec::new();
+    scalar::words(pattern, text, |word| expected.push(word));
+    for level in Level::available() {
+        let found = words_of(&mut Scanner::with_level(pattern, level), text);
+        assert_eq!(found, expected, "{} at level {} on {text:?}", pattern.name(), level.name());
     }
 }
 
@@ -103,11 +115,20 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 1000 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 100 } else { 4000 }))]
 
     #[test]
-    fn random_runs(text in text()) {
-        check(&text);
+    fn random_runs(text in text(), pattern in prop::sample::select(Pattern::ALL)) {
+        check_one(pattern, &text);
+    }
+
+    /// Numbers of all lengths in bytes, in runs that reach over several blocks.
+    #[test]
+    fn runs_of_numbers(
+        runs in prop::collection::vec((prop::sample::select(&["1", "9", "٣", "३", "𝟗", "½", "a", " "][..]), 1..150_usize), 1..8),
+        pattern in prop::sample::select(Pattern::ALL),
+    ) {
+        check_one(pattern, &runs.into_iter().map(|(character, times)| character.repeat(times)).collect::<String>());
     }
 
     /// A few characters at each distance from the edge of a block, with ordinary text around them.
@@ -115,18 +136,19 @@ proptest! {
     fn short_sequences_across_an_edge(
         few in prop::collection::vec(prop::sample::select(CHARACTERS), 1..8),
         filler in prop::sample::select(&["a", "A", " ", "1", "!", "\n", "中", "\u{301}", "."][..]),
-        behind in prop::sample::select(&["", "b", " ", "'s ok", "\n\n  x"][..]),
+        behind in prop::sample::select(&["", "b", " ", "'s ok", "\n\n  x", "日", "12345"][..]),
+        pattern in prop::sample::select(Pattern::ALL),
     ) {
         let few = few.concat();
         for ahead in 0..70 {
-            check(&format!("{}{few}{behind}", filler.repeat(ahead)));
+            check_one(pattern, &format!("{}{few}{behind}", filler.repeat(ahead)));
         }
     }
 }
 
 #[test]
 fn every_length_around_two_edges() {
-    let text = "It's 12345 o'clock,\r\n\n  \u{3000}don'T — naïve 日本語 x!!\n/ÉCOLE हिन्दी HTTPServer 'll   \n  ";
+    let text = "It's 12345 o'clock,\r\n\n  \u{3000}(abcé \0\u{200c}x カ・ナ\u{3040}a don'T — naïve 日本語 x!!\n/ÉCOLE हिन्दी HTTPServer 'll   \n  ";
     let long = text.repeat(2);
     let ends = (0..=long.len()).filter(|&end| long.is_char_boundary(end));
     ends.for_each(|end| check(&long[..end]));
@@ -152,10 +174,18 @@ fn hard_documents_take_linear_time() {
         format!("!!{}", "\u{301}".repeat(many)),
         format!("!{}", "\n/".repeat(many)),
         format!("{}x", "\u{3000}".repeat(many)),
+        "٣".repeat(many),
+        "\u{200c}".repeat(many),
+        format!("(a{}", "a".repeat(many)),
+        "(a".repeat(many),
+        format!("{}日", "\u{3040}".repeat(many)),
+        "日・".repeat(many),
     ];
     for &pattern in Pattern::ALL {
+        // Rules for numbers other than a shape's own matter for numbers alone.
+        let documents = documents.iter().filter(|text| !pattern.name().contains('+') || text.starts_with(['1', '٣']));
         for level in Level::available() {
-            for text in &documents {
+            for text in documents.clone() {
                 let start = Instant::now();
                 let mut bytes = 0;
                 Scanner::with_level(pattern, level).scan(text, |_, bounds| bytes += bounds[bounds.len() - 1] as usize);

@@ -1,7 +1,7 @@
 //! The word table: open addressing over slots of 24 bytes, short words inline, long ones in an arena.
 
-use super::sorted::Entry;
-use super::{MAX_WORD_BYTES, partition_of};
+use super::MAX_WORD_BYTES;
+use super::sorted::{Entries, Entry};
 
 /// Longest word kept inside its slot.
 const INLINE: usize = 15;
@@ -15,13 +15,21 @@ const LOW_56: u64 = (1 << 56) - 1;
 /// Slots of a table that holds its first word.
 const FIRST_SLOTS: usize = 1 << 10;
 
-/// `MASKS[length]` keeps the first `length` bytes of two little-endian words.
-const MASKS: [[u64; 2]; INLINE + 1] = {
-    let mut masks = [[0; 2]; INLINE + 1];
+/// How `lo` and `hi` of an inline word are made of the 16 bytes at its beginning.
+#[derive(Clone, Copy)]
+struct Mask {
+    lo: u64,  // keeps the word's bytes
+    hi: u64,  // keeps the word's bytes
+    tag: u64, // `length + 1` in the top byte
+}
+
+/// By length.
+const MASKS: [Mask; INLINE + 1] = {
+    let mut masks = [Mask { lo: 0, hi: 0, tag: 0 }; INLINE + 1];
     let mut length = 0;
     while length <= INLINE {
-        let mask = (1u128 << (8 * length)) - 1;
-        masks[length] = [mask as u64, (mask >> 64) as u64];
+        let keep = (1u128 << (8 * length)) - 1;
+        masks[length] = Mask { lo: keep as u64, hi: (keep >> 64) as u64, tag: (length as u64 + 1) << 56 };
         length += 1;
     }
     masks
@@ -106,6 +114,7 @@ impl Seeds {
     }
 
     /// Hash of a word of more than `INLINE` bytes: a chain over blocks of 16 bytes, the last one overlapping.
+    #[inline(never)]
     fn long(self, word: &[u8]) -> u64 {
         let step = |hash: u64, block: &[u8; 16]| {
             let block = u128::from_le_bytes(*block);
@@ -129,13 +138,15 @@ fn multiply(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// An inline word on its way to the table.
+/// A word on its way to the table.
 #[derive(Clone, Copy, Default)]
 struct Key {
-    lo: u64,
-    hi: u64,
+    lo: u64,   // as in its slot: of an inline word its first bytes, of a long one its hash
+    hi: u64,   // as in its slot, of an inline word; of a long one `LONG_KEY`, which is in no slot
     at: usize, // its first slot
 }
+
+const LONG_KEY: u64 = u64::MAX;
 
 /// `lo` and `hi` of an inline word.
 #[inline(always)]
@@ -144,8 +155,8 @@ fn halves(window: &[u8], start: usize, length: usize) -> (u64, u64) {
         Some(block) => u128::from_le_bytes(block.try_into().expect("16 bytes")),
         None => padded(&window[start..start + length]),
     };
-    let [keep_lo, keep_hi] = MASKS[length];
-    (block as u64 & keep_lo, (block >> 64) as u64 & keep_hi | (length as u64 + 1) << 56)
+    let mask = &MASKS[length];
+    (block as u64 & mask.lo, (block >> 64) as u64 & mask.hi | mask.tag)
 }
 
 /// The bytes of a word that begins less than 16 bytes before the end of its text.
@@ -183,9 +194,9 @@ fn find(slots: &[Slot], first: usize, same: impl Fn(&Slot) -> bool) -> usize {
     at
 }
 
-/// Counts words until one is new: that word, and those behind it.
+/// Counts inline words that are in the table, until there is another: its index.
 #[inline(always)]
-fn count_known<'a>(slots: &mut [Slot], keys: &'a [Key]) -> Option<(&'a Key, &'a [Key])> {
+fn count_known(slots: &mut [Slot], keys: &[Key]) -> Option<usize> {
     let mask = slots.len() - 1;
     for (i, key) in keys.iter().enumerate() {
         let mut at = key.at;
@@ -196,7 +207,7 @@ fn count_known<'a>(slots: &mut [Slot], keys: &'a [Key]) -> Option<(&'a Key, &'a 
                 break;
             }
             if slot.is_empty() {
-                return keys[i..].split_first();
+                return Some(i);
             }
             at += 1;
         }
@@ -233,8 +244,8 @@ impl Table {
         self.slots.capacity() * size_of::<Slot>() + self.arena.capacity()
     }
 
-    /// Counts the words between `bounds` (strictly increasing offsets into `window`). A word of more than
-    /// `MAX_WORD_BYTES` is left out, and its length returned as the error.
+    /// Counts the words between `bounds` (strictly increasing offsets into `window`). At a word of more than
+    /// `MAX_WORD_BYTES` it stops and returns its length.
     ///
     /// The caller has made sure that no count can pass u64 (see `Counter::count_document`).
     pub fn count_words(&mut self, window: &[u8], bounds: &[u32]) -> Result<(), usize> {
@@ -242,28 +253,35 @@ impl Table {
         let mut bounds = bounds;
         while bounds.len() > 1 {
             let words = AHEAD.min(bounds.len() - 1);
-            self.reserve(AHEAD);
+            self.reserve(AHEAD); // so that first slots stay what they are
             let (seeds, shift) = (self.seeds, self.shift);
-            let mut inline = 0;
-            for pair in bounds[..=words].windows(2) {
+            for (key, pair) in keys.iter_mut().zip(bounds[..=words].windows(2)) {
                 let (start, end) = (pair[0] as usize, pair[1] as usize);
-                let length = end - start;
-                if length <= INLINE {
-                    let (lo, hi) = halves(window, start, length);
-                    let at = (seeds.short(lo, hi) >> shift) as usize;
-                    prefetch(&self.slots, at);
-                    keys[inline] = Key { lo, hi, at };
-                    inline += 1;
-                } else if length <= MAX_WORD_BYTES {
-                    self.add_long(&window[start..end], 1);
+                let (lo, hi, hash) = if end - start <= INLINE {
+                    let (lo, hi) = halves(window, start, end - start);
+                    (lo, hi, seeds.short(lo, hi))
                 } else {
-                    return Err(length);
-                }
+                    let hash = seeds.long(&window[start..end]);
+                    (hash, LONG_KEY, hash)
+                };
+                let at = (hash >> shift) as usize;
+                prefetch(&self.slots, at);
+                *key = Key { lo, hi, at };
             }
-            let mut left = &keys[..inline];
-            while let Some((new, rest)) = count_known(&mut self.slots, left) {
-                self.add_inline(new, 1);
-                left = rest;
+            let mut done = 0;
+            while let Some(known) = count_known(&mut self.slots, &keys[done..words]) {
+                done += known;
+                let key = &keys[done];
+                if key.hi == LONG_KEY {
+                    let word = &window[bounds[done] as usize..bounds[done + 1] as usize];
+                    if word.len() > MAX_WORD_BYTES {
+                        return Err(word.len());
+                    }
+                    self.add_long(word, key.lo, 1);
+                } else {
+                    self.add_inline(key, 1);
+                }
+                done += 1;
             }
             bounds = &bounds[words..];
         }
@@ -278,7 +296,7 @@ impl Table {
             let at = self.first_slot(self.seeds.short(lo, hi));
             self.add_inline(&Key { lo, hi, at }, count);
         } else {
-            self.add_long(word, count);
+            self.add_long(word, self.seeds.long(word), count);
         }
     }
 
@@ -294,8 +312,7 @@ impl Table {
 
     /// Adds to a long word. The table has room (`reserve`).
     #[inline(never)]
-    fn add_long(&mut self, word: &[u8], count: u64) {
-        let hash = self.seeds.long(word);
+    fn add_long(&mut self, word: &[u8], hash: u64, count: u64) {
         let at = find(&self.slots, self.first_slot(hash), |slot| {
             slot.lo == hash && slot.is_long() && self.arena.get(slot.place()) == word
         });
@@ -337,20 +354,20 @@ impl Table {
         }
     }
 
-    /// Moves all words to the end of `entries`, in no order, and returns the arena that has the long ones. The table is
-    /// as new, but for `longest`.
-    pub fn take(&mut self, source: u32, partitions: u32, entries: &mut Vec<Entry>) -> Arena {
+    /// Moves all words to `entries`, in no order, and returns the arena that has the long ones. The table is as new, but
+    /// for `longest`.
+    pub fn take(&mut self, source: u32, entries: &mut Entries) -> Arena {
         let new = Table { longest: self.longest, ..Table::new(self.seeds) };
         let Table { slots, arena, .. } = std::mem::replace(self, new);
         for slot in slots.iter().filter(|slot| !slot.is_empty()) {
-            entries.push(if slot.is_long() {
+            if slot.is_long() {
                 let word = arena.get(slot.place());
-                Entry::long(word, slot.place(), partition_of(word, partitions), source, slot.count)
+                entries.push(word, Entry::long(word, slot.place(), source, slot.count));
             } else {
                 let bytes = (u128::from(slot.hi) << 64 | u128::from(slot.lo)).to_le_bytes();
                 let word = &bytes[..(slot.hi >> 56) as usize - 1];
-                Entry::inline(word, partition_of(word, partitions), source, slot.count)
-            });
+                entries.push(word, Entry::inline(word, source, slot.count));
+            }
         }
         arena
     }

@@ -1,0 +1,537 @@
+"""What a vocabulary costs: tokens by language on a count table, on held-out text, on parallel sets; never a verdict.
+
+All ratios are of totals, never means over documents. "Total" is over all text together, "macro" the mean of the
+languages' ratios. None of these numbers predicts how good a model will be (arXiv 2402.14614, 2310.08754).
+"""
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import regex
+
+from dist_bpe import _core
+from dist_bpe.counts import CountTable
+from dist_bpe.documents import Skipped
+from dist_bpe.errors import DataError, FormatError, SourceError, UsageError
+from dist_bpe.formats import BYTES, tiktoken_ranks
+from dist_bpe.pretokenize import Normalization, Pattern, find, resolve
+from dist_bpe.sources import Source, plan
+from dist_bpe.vocabulary import Vocabulary
+
+RENYI_ALPHA = 2.5
+SEGMENTERS = {
+    "whitespace": "runs of what is not white space",
+    "unicode": "words by Unicode's rules (UAX 29) that hold a letter or number; Thai, Khmer, Chinese are cut finer",
+}
+Ids = Sequence[Sequence[int]]
+
+
+# ---- formulas
+
+
+def gini(costs: Sequence[float]) -> float:
+    """ΣΣ|c_i - c_j| / (2 n² c̄): 0 when all pay the same."""
+    ordered = sorted(costs)
+    n, total = len(ordered), math.fsum(ordered)
+    # Each cost is subtracted from those above it and those below from it: no need of all pairs.
+    spread = math.fsum((2 * i - n + 1) * cost for i, cost in enumerate(ordered))
+    return spread / (n * total) if total else 0.0
+
+
+def renyi_efficiency(frequencies: npt.NDArray[np.uint64], size: int, alpha: float = RENYI_ALPHA) -> float:
+    """[log2 Σ p^α / (1 - α)] / log2 size (arXiv 2306.16842); frequencies are occurrences of each token."""
+    occurrences = frequencies[frequencies > 0].astype(float)
+    if not len(occurrences) or size < 2:
+        return 0.0
+    p = occurrences / occurrences.sum()
+    return float(np.log2((p**alpha).sum()) / (1 - alpha) / math.log2(size))
+
+
+@dataclass
+class Measured:
+    """Totals of one language; what was not measured is 0."""
+
+    documents: int = 0
+    bytes: int = 0
+    characters: int = 0
+    tokens: int = 0
+    words: int = 0
+    word_tokens: int = 0
+    continued: int = 0
+
+    def ratios(self) -> dict[str, float]:
+        """Bytes and characters per token, fertility, continued words; only those that were measured."""
+        pairs = {
+            "bytes_per_token": (self.bytes, self.tokens),
+            "characters_per_token": (self.characters, self.tokens),
+            "fertility": (self.word_tokens, self.words),
+            "continued_words": (self.continued if self.words else 0, self.words),
+        }
+        return {name: a / b for name, (a, b) in pairs.items() if b and (a or name == "continued_words")}
+
+
+@dataclass
+class Evaluation:
+    """What one tokenizer costs on one corpus.
+
+    Attributes:
+        name: the tokenizer's name, and `size` its nominal number of tokens.
+        corpus: what it was measured on, and `segmenter` what its words are.
+        languages: totals by language.
+        frequencies: occurrences of each id over all languages.
+        reference: the language that premiums compare with; None where the text is not parallel.
+        curve: (vocabulary size, tokens by language) of the vocabularies cut from this one.
+        retained: shares of a word list that are one token, bare and after a space.
+    """
+
+    name: str
+    size: int
+    corpus: str
+    segmenter: str
+    languages: dict[str, Measured]
+    frequencies: npt.NDArray[np.uint64]
+    reference: str | None = None
+    curve: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+    retained: dict[str, float] | None = None
+
+    def summary(self) -> dict[str, float]:
+        """Over all languages: totals, macro means, and on a parallel set the measures of evenness."""
+        whole = Measured()
+        for name in vars(whole):
+            setattr(whole, name, sum(getattr(measured, name) for measured in self.languages.values()))
+        ratios = [measured.ratios() for measured in self.languages.values()]
+        values = {"tokens": float(whole.tokens)}
+        for name, total in whole.ratios().items():
+            values[name] = total
+            values[f"macro_{name}"] = float(np.mean([ratio[name] for ratio in ratios if name in ratio]))
+        values["renyi_nominal"] = renyi_efficiency(self.frequencies, self.size)
+        values["renyi_observed"] = renyi_efficiency(self.frequencies, int((self.frequencies > 0).sum()))
+        return values | self.evenness({name: measured.tokens for name, measured in self.languages.items()})
+
+    def evenness(self, tokens: Mapping[str, int]) -> dict[str, float]:
+        """Premiums (mean over all but the reference, and worst), Gini and max/min of a parallel set's tokens."""
+        if self.reference is None:
+            return {}
+        premiums = self.premiums(tokens)
+        others = [premium for name, premium in premiums.items() if name != self.reference]
+        return {
+            "mean_premium": float(np.mean(others)) if others else 1.0,
+            "worst_premium": max(premiums.values()),
+            "gini": gini(list(tokens.values())),
+            "max_over_min": max(tokens.values()) / max(1, min(tokens.values())),
+            "worst_tokens": float(max(tokens.values())),
+        }
+
+    def premiums(self, tokens: Mapping[str, int]) -> dict[str, float]:
+        """Tokens of each language against the reference's for the same text."""
+        reference = tokens[self.reference or ""]
+        return {name: number / reference for name, number in tokens.items()}
+
+    def worst(self) -> str:
+        """The language that pays most: tokens of a parallel set, else bytes per token."""
+        if self.reference is not None:
+            return max(self.languages, key=lambda name: (self.languages[name].tokens, name))
+        return min(self.languages, key=lambda name: (self.languages[name].ratios().get("bytes_per_token", 0), name))
+
+    def size_curve(self, dimension: int) -> list[dict[str, float]]:
+        """For each cut size: embedding parameters size x dimension, bytes per token, evenness."""
+        rows = []
+        for size, tokens in self.curve:
+            ratios = [m.bytes / tokens[name] for name, m in self.languages.items() if tokens[name]]
+            total = sum(tokens.values())
+            rows.append(
+                {
+                    "size": size,
+                    "embedding_parameters": size * dimension,
+                    "tokens": total,
+                    "bytes_per_token": sum(m.bytes for m in self.languages.values()) / total if total else 0.0,
+                    "macro_bytes_per_token": float(np.mean(ratios)) if ratios else 0.0,
+                    **self.evenness(tokens),
+                }
+            )
+        return rows
+
+    def as_json(self, dimension: int) -> dict[str, Any]:
+        """Everything as plain values."""
+        tokens = {name: measured.tokens for name, measured in self.languages.items()}
+        premiums = self.premiums(tokens) if self.reference is not None else {}
+        return {
+            "tokenizer": self.name,
+            "size": self.size,
+            "corpus": self.corpus,
+            "segmenter": self.segmenter,
+            "summary": self.summary() | {"worst_language": self.worst()},
+            "renyi_alpha": RENYI_ALPHA,
+            "reference": self.reference,
+            "languages": {
+                name: vars(measured)
+                | measured.ratios()
+                | ({"premium": premiums[name], "surcharge": premiums[name] - 1} if premiums else {})
+                for name, measured in self.languages.items()
+            },
+            "curve": self.size_curve(dimension),
+            "retained": self.retained,
+        }
+
+
+# ---- tokenizers
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer of any library: its ids of texts. `vocabulary` is set where we read the file ourselves."""
+
+    name: str
+    size: int
+    encode: Callable[[Sequence[str]], Ids]
+    vocabulary: Vocabulary | None = None
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, name: str) -> "Tokenizer":
+        """One of our vocabularies."""
+
+        def encode(texts: Sequence[str]) -> Ids:
+            return vocabulary.encode_batch(texts, disallowed_special=())
+
+        return cls(name, len(vocabulary), encode, vocabulary)
+
+
+def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
+    """A vocabulary's folder or file, any tokenizer.json, a .tiktoken file, or the name of a tiktoken encoding.
+
+    Args:
+        text: the path, or `tiktoken:NAME`; names of encodings are known without the prefix, too.
+        pattern: for files that name none (.tiktoken alone, vocab.json): a name or a regular expression.
+
+    Raises:
+        UsageError: nothing of that name, or the library it needs is not installed.
+        FormatError: a damaged file.
+    """
+    path = Path(text)
+    if not path.exists():
+        return _tiktoken_encoding(text.removeprefix("tiktoken:"))
+    name = path.name if path.is_dir() or path.parent.name in ("", ".") else f"{path.parent.name}/{path.name}"
+    file = path / "tokenizer.json" if path.is_dir() and not (path / "manifest.json").is_file() else path
+    if path.suffix == ".tiktoken" and not path.with_suffix(".json").is_file() and path.name != "vocab.tiktoken":
+        return _tiktoken_file(path, name, pattern)
+    try:
+        return Tokenizer.of(Vocabulary.load(path, None if file.name == "tokenizer.json" else pattern), name)
+    except FormatError as error:
+        if not file.is_file() or file.suffix != ".json":
+            raise
+        return _tokenizers_file(file, name, error)
+
+
+def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer as Theirs
+    except ImportError as error:
+        raise UsageError(f"{reason} To read it with its own library: pip install 'dist_bpe[verify]'.") from error
+    try:
+        theirs = Theirs.from_file(str(path))
+    except Exception as error:  # the library raises no narrower class
+        raise FormatError(f"{path} is no tokenizer.json that `tokenizers` can read: {error}.") from error
+
+    def encode(texts: Sequence[str]) -> Ids:
+        return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
+
+    return Tokenizer(name, theirs.get_vocab_size(), encode)
+
+
+def _tiktoken_file(path: Path, name: str, pattern: str | None) -> Tokenizer:
+    if pattern is None:
+        raise UsageError(f"{path} holds ranks alone: name its pattern with --pattern, such as --pattern o200k.")
+    cut = resolve(pattern)
+    ranks = tiktoken_ranks(path.read_bytes())
+
+    import_tiktoken = _tiktoken()
+    encoding = import_tiktoken.Encoding(name, pat_str=cut.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
+    return Tokenizer(name, encoding.n_vocab, lambda texts: [encoding.encode_ordinary(text) for text in texts])
+
+
+def _tiktoken_encoding(name: str) -> Tokenizer:
+    tiktoken = _tiktoken()
+    if name not in tiktoken.list_encoding_names():
+        raise UsageError(
+            f"{name} is no file or folder, and no tiktoken encoding either; those installed are: "
+            f"{', '.join(sorted(tiktoken.list_encoding_names()))}."
+        )
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except Exception as error:  # it downloads the ranks when they are not in its cache
+        raise UsageError(f"tiktoken cannot load its encoding {name}: {error}.") from error
+    return Tokenizer(name, encoding.n_vocab, lambda texts: encoding.encode_ordinary_batch(list(texts)))
+
+
+def _tiktoken() -> Any:
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise UsageError("tiktoken is not installed: pip install 'dist_bpe[verify]'.") from error
+    return tiktoken
+
+
+# ---- text
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Held-out text by language, in memory. In a parallel one all languages have the same documents in the same order.
+
+    Attributes:
+        name: what to call it.
+        texts: the documents of each language.
+        documents: names of the aligned documents; None where the text is not parallel.
+    """
+
+    name: str
+    texts: dict[str, list[str]]
+    documents: tuple[str, ...] | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of languages, documents and texts."""
+        content = json.dumps([self.documents, self.texts], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def reference(self, named: str | None) -> str:
+        """The language to compare with: the one named, else English.
+
+        Raises:
+            UsageError: it is not there.
+        """
+        if named is None:
+            named = next((name for name in sorted(self.texts) if name == "en" or name.startswith(("en-", "en_"))), None)
+        if named not in self.texts:
+            raise UsageError(
+                f"{self.name} has no language {named!r}: name one with --reference; there are: {', '.join(self.texts)}."
+                if named
+                else f"{self.name} has no English: name the language to compare with by --reference; there are: "
+                f"{', '.join(self.texts)}."
+            )
+        return named
+
+
+def read_parallel(path: str | Path) -> Corpus:
+    """A parallel set from a Parquet file with the columns lang, doc, text: each document once in every language.
+
+    Raises:
+        SourceError: no such file or column.
+        DataError: a document that is missing in a language, is there twice, or is null.
+    """
+    try:
+        table = pq.read_table(path, columns=["lang", "doc", "text"])
+    except (OSError, pa.ArrowException) as error:
+        raise SourceError(f"{path} cannot be read as Parquet: {error}.") from error
+    missing = {"lang", "doc", "text"} - set(table.column_names)
+    if missing:
+        raise SourceError(f"{path} lacks the column {min(missing)!r}; a parallel set has lang, doc and text.")
+    found: dict[str, dict[str, str]] = {}
+    for lang, doc, text in zip(*(table[name].to_pylist() for name in ("lang", "doc", "text")), strict=True):
+        if lang is None or doc is None or text is None:
+            raise DataError(f"{path} has a null in the row of language {lang!r}, document {doc!r}.")
+        if str(doc) in found.setdefault(str(lang), {}):
+            raise DataError(f"{path} has the document {doc!r} of language {lang!r} twice.")
+        found[str(lang)][str(doc)] = text
+    if not found:
+        raise SourceError(f"{path} has no rows.")
+    documents = sorted(set().union(*found.values()))
+    for lang, texts in found.items():
+        lacking = next((doc for doc in documents if doc not in texts), None)
+        if lacking is not None:
+            raise DataError(f"{path} is not parallel: language {lang!r} lacks the document {lacking!r}.")
+    return Corpus(
+        str(path), {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents)
+    )
+
+
+def read_texts(sources: Sequence[Source]) -> Corpus:
+    """Held-out text of any format that `count` reads."""
+    planned = plan(list(sources))
+    texts: dict[str, list[str]] = {}
+    for shard in planned.shards:
+        for name, array, _ in shard.batches(Skipped()):
+            texts.setdefault(name, []).extend(array.drop_null().cast(pa.large_string()).to_pylist())
+    if not any(itertools.chain.from_iterable(texts.values())):
+        raise SourceError("no text found to measure on.")
+    return Corpus(", ".join(file.path for file in planned.files[:3]), dict(sorted(texts.items())))
+
+
+def words_of(corpus: Corpus, pattern: Pattern, normalization: Normalization | None) -> list[pa.RecordBatch]:
+    """A corpus as the rows of a count table, its languages numbered in their order; special tokens mean nothing."""
+    native = pattern.name if pattern.native else None
+    counter = _core.Counter(len(corpus.texts), native, [], normalization=normalization)
+    for number, texts in enumerate(corpus.texts.values()):
+        counter.count(number, pa.array(texts, pa.large_string()))
+        if native is None:
+            normal = (_core.normalize(text, normalization) if normalization else text for text in texts)
+            words = pa.array([word for text in normal for word in pattern.words(text)], pa.large_binary())
+            counter.add_words(number, words, pa.array(np.ones(len(words), np.uint64)))
+    return [batch for _, batch in counter.drain(1)]
+
+
+def segment(text: str, segmenter: str) -> list[str]:
+    """The words of a text, each with the one space before it if there is one: tokens of words in place, not alone."""
+    if segmenter == "whitespace":
+        return list(regex.findall(r" ?\S+", text))
+    words = []
+    pieces = regex.split(r"(?w)\b", text)
+    for before, piece in itertools.pairwise(["", *pieces]):
+        if regex.search(r"[\p{L}\p{N}]", piece):
+            words.append(" " + piece if before.endswith(" ") else piece)
+    return words
+
+
+# ---- measuring
+
+
+def on_texts(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    reference: str | None = None,
+    segmenter: str = "whitespace",
+    word_list: Sequence[str] = (),
+) -> Evaluation:
+    """Measure a tokenizer on text.
+
+    Args:
+        tokenizer: what is measured.
+        corpus: the text.
+        reference: for a parallel corpus, see `Corpus.reference`.
+        segmenter: a name in `SEGMENTERS`.
+        word_list: words whose single-token retention rate is asked for.
+
+    Raises:
+        UsageError: an unknown segmenter or reference.
+    """
+    if segmenter not in SEGMENTERS:
+        raise UsageError(f"unknown segmenter {segmenter!r}; there are: {', '.join(SEGMENTERS)}.")
+    frequencies = np.zeros(tokenizer.size, np.uint64)
+    languages = {}
+    for name, texts in corpus.texts.items():
+        ids = np.fromiter(itertools.chain.from_iterable(tokenizer.encode(texts)), np.int64)
+        counted = np.bincount(ids, minlength=len(frequencies)).astype(np.uint64)
+        if len(counted) > len(frequencies):  # ids with gaps between them
+            frequencies = np.pad(frequencies, (0, len(counted) - len(frequencies)))
+        frequencies += counted
+        words: dict[str, int] = {}
+        for text in texts:
+            for word in segment(text, segmenter):
+                words[word] = words.get(word, 0) + 1
+        lengths = [len(found) for found in tokenizer.encode(list(words))]
+        languages[name] = Measured(
+            documents=len(texts),
+            bytes=sum(len(text.encode()) for text in texts),
+            characters=sum(map(len, texts)),
+            tokens=len(ids),
+            words=sum(words.values()),
+            word_tokens=sum(n * count for n, count in zip(lengths, words.values(), strict=True)),
+            continued=sum(count for n, count in zip(lengths, words.values(), strict=True) if n > 1),
+        )
+    evaluation = Evaluation(
+        tokenizer.name, tokenizer.size, corpus.name, f"{segmenter}: {SEGMENTERS[segmenter]}", languages, frequencies
+    )
+    if corpus.documents is not None:
+        evaluation.reference = corpus.reference(reference)
+    if tokenizer.vocabulary is not None:
+        vocabulary = tokenizer.vocabulary
+        batches = words_of(corpus, vocabulary.pattern, vocabulary.normalization)
+        evaluation.curve = _curve(vocabulary, batches, list(languages), dict.fromkeys(languages, 0))
+    if word_list:
+        evaluation.retained = {
+            kind: sum(len(ids) == 1 for ids in tokenizer.encode([space + word for word in word_list])) / len(word_list)
+            for kind, space in (("bare", ""), ("after a space", " "))
+        }
+    return evaluation
+
+
+def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation:
+    """Measure a vocabulary on a whole corpus by its count table: each unique word is encoded once.
+
+    Words are those of the pattern. Special tokens that were cut out count as one token each.
+
+    Raises:
+        UsageError: the table was counted with another pattern, so its words are not what this vocabulary encodes.
+    """
+    if (find(table.pattern), table.normalization) != (vocabulary.pattern, vocabulary.normalization):
+        raise UsageError(
+            f"{name} cuts text by the pattern {vocabulary.pattern.name or vocabulary.pattern.regex!r} (normalization: "
+            f"{vocabulary.normalization}) and the table was counted with {table.pattern!r} ({table.normalization}): "
+            "measure it on text instead, with --text or --parallel."
+        )
+    sources = list(table.sources)
+    languages = {
+        name: Measured(documents=source.documents, bytes=source.bytes, tokens=source.special_tokens)
+        for name, source in table.sources.items()
+    }
+    encoder = _core.Encoder(*_sides(vocabulary), None, [], [], 0)
+    shape = len(sources)
+    frequencies = np.zeros(BYTES + len(vocabulary.data.merges), np.uint64)
+    tokens, words, continued, characters = (np.zeros(shape, np.uint64) for _ in range(4))
+    for batch in table.batches():
+        column, source, count = batch.column(0), batch.column(1).to_numpy(), batch.column(2).to_numpy()
+        # The rows of one word stand together: it is encoded once.
+        first = np.ones(len(column), bool)
+        first[1:] = pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+        ids, ends = encoder.encode_words(column.filter(pa.array(first)))
+        lengths = np.diff(ends.to_numpy())
+        row = np.cumsum(first) - 1
+        occurrences = np.add.reduceat(count, np.flatnonzero(first)) if len(count) else count
+        # No sum here passes the number of bytes in the corpus, which was checked against 2^64.
+        np.add.at(frequencies, ids.to_numpy(), np.repeat(occurrences, lengths))
+        np.add.at(tokens, source, lengths[row].astype(np.uint64) * count)
+        np.add.at(words, source, count)
+        np.add.at(continued, source, count * (lengths[row] > 1))
+        length = pc.utf8_length(column.cast(pa.string())).to_numpy().astype(np.uint64)
+        np.add.at(characters, source, length * count)
+    for i, measured in enumerate(languages.values()):
+        measured.tokens += int(tokens[i])
+        measured.characters = int(characters[i])
+        measured.words, measured.word_tokens, measured.continued = int(words[i]), int(tokens[i]), int(continued[i])
+    specials = {name: source.special_tokens for name, source in table.sources.items()}
+    return Evaluation(
+        name,
+        len(vocabulary),
+        f"the count table in {table.folder}",
+        f"words of the pattern {vocabulary.pattern.name or vocabulary.pattern.regex}",
+        languages,
+        np.append(frequencies, np.uint64(sum(specials.values()))),
+        curve=_curve(vocabulary, table.batches(), sources, specials),
+    )
+
+
+def _sides(vocabulary: Vocabulary) -> tuple[pa.Array, pa.Array]:
+    merges = vocabulary.data.merges
+    return pa.array([left for left, _ in merges], pa.uint32()), pa.array([right for _, right in merges], pa.uint32())
+
+
+def _curve(
+    vocabulary: Vocabulary, batches: Iterable[pa.RecordBatch], names: Sequence[str], specials: Mapping[str, int]
+) -> list[tuple[int, dict[str, int]]]:
+    """Tokens by language at 512, 1,024, … up to the whole: a merge takes one token away at each place it replaces."""
+    replaced, tokens = _core.replay(*_sides(vocabulary), batches, len(names))
+    base = BYTES + len(vocabulary.special_tokens)
+    most = base + len(vocabulary.data.merges)
+    sizes = [size for size in (1 << power for power in range(9, 40)) if base <= size < most] + [most]
+    at_end = [specials[name] + pc.sum(left).as_py() for name, left in zip(names, tokens, strict=True)]
+    return [
+        (
+            size,
+            {
+                name: at_end[i] + int(replaced[i].to_numpy()[size - base :].sum(dtype=np.uint64))
+                for i, name in enumerate(names)
+            },
+        )
+        for size in sizes
+    ]

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Submit a run to a Ray cluster, from any machine that reaches its dashboard; the wheel and the configuration travel along.
+#
+#   RAY_ADDRESS=http://head:8265 jobs/submit.sh run.toml [dist_bpe.whl] [NAME]
+#
+# Without a wheel the package must be installed on every node. With token authentication RAY_AUTH_TOKEN is sent. Progress
+# is shown until the job ends; ending this script does not stop the job (`ray job stop NAME` does, and submitting again
+# under another NAME goes on where it was).
+set -euo pipefail
+config=${1:?"usage: $0 run.toml [dist_bpe.whl] [NAME]"}
+wheel=${2:-}
+name=${3:-dist-bpe-$(basename "$config" .toml)-$(date +%Y%m%d-%H%M%S)}
+: "${RAY_ADDRESS:?"set RAY_ADDRESS to the dashboard, such as http://head:8265"}"
+
+# Only these two files are sent, not the folder they lie in.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cp "$config" "$folder/run.toml"
+environment='{"env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}'
+if [ -n "$wheel" ]; then
+  environment=$(printf '{"py_modules": ["%s"], "env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}' "$(realpath "$wheel")")
+fi
+exec ray job submit --submission-id "$name" --working-dir "$folder" --runtime-env-json "$environment" \
+  -- python -m dist_bpe.cli train run.toml

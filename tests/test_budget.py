@@ -1,0 +1,68 @@
+"""Memory: what there is, what each step takes, and what is refused before it would take too much."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import Writer
+from test_counts import hashes, quiet
+
+import dist_bpe
+from dist_bpe import budget, errors, merges
+
+
+def test_control_groups_limit_what_is_available(tmp_path: Path) -> None:
+    for name, value in (
+        ("memory.max", "1000\n"),
+        ("memory.current", "700\n"),
+        ("memory.stat", "anon 1\ninactive_file 200\n"),
+    ):
+        (tmp_path / name).write_text(value)
+    assert budget._left(tmp_path, "memory.max", "memory.current", "inactive_file") == 500
+    (tmp_path / "memory.max").write_text("max\n")
+    with pytest.raises(ValueError, match="max"):
+        budget._left(tmp_path, "memory.max", "memory.current", "inactive_file")
+    assert 0 < budget.available() < 1 << 62
+
+
+def test_little_memory_for_workers_changes_nothing(write: Writer, tmp_path: Path) -> None:
+    rng = random.Random(3)
+    write("a.parquet", [" ".join(f"{rng.randrange(200_000):x}" for _ in range(2_000)) for _ in range(100)])
+    source = dist_bpe.Source("a", str(tmp_path / "a.parquet"))
+    whole = quiet(source, output=tmp_path / "whole")
+    small = quiet(source, output=tmp_path / "small", memory_per_worker="256MiB")
+    assert hashes(whole.folder) == hashes(small.folder)
+    assert budget.table_bytes(256 << 20, 1 << 29) == 1 << 20
+    assert budget.fan_in(256 << 20, 64) == 2
+    assert budget.table_bytes(4 << 30, 1 << 29) == 1 << 29
+    assert budget.fan_in(4 << 30, 64) == 64
+
+
+def test_a_table_that_does_not_fit_is_refused_with_what_would(write: Writer, tmp_path: Path) -> None:
+    """Field case 10: the number named fits, one less does not, and the share of text is exact."""
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcdefgh", k=k)) for k in (2, 3, 4, 6) for _ in range(3000)]
+    write("a.parquet", words[::2])
+    write("b.parquet", words[1::2])
+    sources = [dist_bpe.Source(name, str(tmp_path / f"{name}.parquet")) for name in "ab"]
+    table = dist_bpe.count(*sources, output=tmp_path / "run", engine="local", workers=1, progress="silent")
+    batches = [batch.slice(i, 7) for batch in table.batches() for i in range(0, batch.num_rows, 7)]
+    number = Counter(words)
+    found = list(zip(*(column.tolist() for column in merges.count_histogram(batches)), strict=True))
+    by_count = {n: [w.encode() for w in number if number[w] == n] for n in set(number.values())}
+    assert found == [(n, len(by_count[n]), sum(map(len, by_count[n]))) for n in sorted(by_count)]
+
+    def need(least: int) -> int:
+        kept = [word for word in number if number[word] >= least]
+        return budget.learn_bytes(len(kept), sum(map(len, kept)))
+
+    fitting = next(n for n in sorted(by_count) if need(n) <= need(1) - 20_000)
+    with pytest.raises(errors.UsageError) as caught:
+        dist_bpe.learn(table, vocab_size=400, driver_memory=need(1) - 20_000, progress="silent")
+    share = sum(len(w) * n for w, n in number.items() if n < fitting) / sum(len(w) * n for w, n in number.items())
+    assert f"min_word_count = {fitting} would fit, and leave out {share:.2%} of the text" in str(caught.value)
+    options = {"min_word_count": fitting, "progress": "silent"}
+    dist_bpe.learn(table, vocab_size=400, driver_memory=need(1) - 20_000, **options)  # type: ignore[call-overload]
+    with pytest.raises(errors.UsageError, match="no min_word_count would fit"):
+        dist_bpe.learn(table, vocab_size=400, driver_memory="1kB", progress="silent")

@@ -1,0 +1,116 @@
+"""What lies in jobs/ is what it says: configurations load, schemas fit, scripts run."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+import yaml
+
+import dist_bpe
+from dist_bpe.config import RunConfig, read_config, validate
+
+ROOT = Path(__file__).parent.parent
+JOBS = ROOT / "jobs"
+
+
+def run(*command: object, cwd: Path) -> str:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("path", sorted(JOBS.glob("*.toml")), ids=lambda path: path.stem)
+def test_configurations_are_whole_runs(path: Path) -> None:
+    config = read_config(path)
+    assert config.learn is not None
+    assert config.learn.merges(config.count.special_tokens) > 0
+
+
+@pytest.mark.parametrize(
+    "path", sorted(p for p in JOBS.iterdir() if p.suffix in (".sh", ".sbatch")), ids=lambda p: p.name
+)
+def test_scripts_are_bash(path: Path) -> None:
+    subprocess.run(["bash", "-n", path], check=True)
+    assert os.access(path, os.X_OK)
+
+
+def test_every_file_is_in_the_readme() -> None:
+    named = set(re.findall(r"\]\(([\w.-]+)\)", (JOBS / "README.md").read_text()))
+    assert named == {path.name for path in JOBS.iterdir()} - {"README.md", "sample_corpus.py"}
+
+
+def test_the_cloud_cluster_fits_rays_schema() -> None:
+    schema = json.loads((Path(ray.__file__).parent / "autoscaler" / "ray-schema.json").read_text())
+    cluster = yaml.safe_load((JOBS / "ray-cluster.yaml").read_text())
+    jsonschema.validate(cluster, schema)
+    assert cluster["head_node_type"] in cluster["available_node_types"]
+
+
+def test_the_kubernetes_job_hangs_together() -> None:
+    config_map, job = yaml.safe_load_all((JOBS / "kuberay-rayjob.yaml").read_text())
+    config = validate(RunConfig, tomllib.loads(config_map["data"]["run.toml"]))
+    spec = job["spec"]
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = spec["rayClusterSpec"]
+    assert f"ray=={cluster['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        (container,) = pod["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert mounts.keys() == volumes.keys()
+        assert volumes["config"]["configMap"]["name"] == config_map["metadata"]["name"]
+        assert config.output.startswith(mounts["shared"])
+        assert spec["entrypoint"] == f"dist-bpe train {mounts['config']}/run.toml"
+        assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+
+
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Parquet files en, de, fi, and a parallel set of the first two."""
+    folder = tmp_path_factory.mktemp("jobs")
+    rng = random.Random(7)
+    parallel = []
+    for lang in ("en", "de", "fi"):
+        words = ["".join(rng.choices("etaoinshrdlu" + lang, k=rng.randint(2, 9))) for _ in range(500)]
+        texts = [" ".join(rng.choices(words, k=80)) for _ in range(60)]
+        pq.write_table(pa.table({"text": texts}), folder / f"{lang}.parquet")
+        parallel += [(lang, f"d{i}", " ".join(rng.choices(words, k=40))) for i in range(20) if lang != "fi"]
+    lang, doc, text = zip(*parallel, strict=True)
+    pq.write_table(pa.table({"lang": lang, "doc": doc, "text": text}), folder / "parallel.parquet")
+    dist_bpe.count(
+        *(dist_bpe.Source(lang, str(folder / f"{lang}.parquet")) for lang in ("en", "de")),
+        output=folder / "kept", engine="local", progress="silent",
+    )  # fmt: skip
+    return folder
+
+
+def test_one_more_language_is_as_if_counted_together(languages: Path) -> None:
+    run(JOBS / "one-more-language.sh", "kept", "fi", "fi.parquet", "more", "--engine", "local", cwd=languages)
+    together = dist_bpe.count(
+        *(dist_bpe.Source(lang, str(languages / f"{lang}.parquet")) for lang in ("en", "de", "fi")),
+        output=languages / "together", engine="local", progress="silent",
+    )  # fmt: skip
+    added = dist_bpe.CountTable.open(languages / "more")
+    assert added.digest == together.digest
+    assert (languages / "more" / "vocabularies" / "128000" / "tokenizer.json").exists()
+
+
+def test_the_sweep_compares_all_mixtures(languages: Path) -> None:
+    shown = run(JOBS / "rebalancing-sweep.sh", "kept", "parallel.parquet", 700, cwd=languages)
+    for name in ("alpha-1", "alpha-0.3", "unimax-4", "balanced"):
+        assert name in shown
