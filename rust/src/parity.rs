@@ -552,7 +552,10 @@ impl<P: Place> Pairs<P> {
         };
         // A pair too rare for this language stays, for the others.
         let best = queue.pop(threshold, pulse, count_of, |_| ())?;
-        Ok(best.map(|(pair, count)| Best { pair, count, places: std::mem::take(&mut places[number(pair) as usize]) }))
+        Ok(best.map(|best| {
+            let places = std::mem::take(&mut places[number(best.pair()) as usize]);
+            Best { pair: best.pair(), count: best.count(), places }
+        }))
     }
 }
 

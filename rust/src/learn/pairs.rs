@@ -54,7 +54,7 @@ impl Queue {
         }
     }
 
-    /// Takes out the best pair with its count, if that is at least `threshold`. `count_of` gives the present count of a
+    /// Takes out the best pair with its present count, if that is at least `threshold`. `count_of` gives the present count of a
     /// pair. Pairs below the threshold are given to `drop` when they are met, for they will not come back.
     pub fn pop(
         &mut self,
@@ -62,7 +62,7 @@ impl Queue {
         pulse: &mut Pulse,
         count_of: impl Fn((u32, u32)) -> u64,
         mut drop: impl FnMut((u32, u32)),
-    ) -> Result<Option<((u32, u32), u64)>, LearnError> {
+    ) -> Result<Option<Candidate>, LearnError> {
         loop {
             while let Some(mut top) = self.heap.peek_mut() {
                 pulse.spend(1)?;
@@ -70,7 +70,7 @@ impl Queue {
                 let count = count_of(pair);
                 if count == top.count() && count >= threshold {
                     PeekMut::pop(top);
-                    return Ok(Some((pair, count)));
+                    return Ok(Some(Candidate::new(count, pair)));
                 }
                 if count >= self.floor.max(threshold) {
                     *top = Candidate::new(count, pair);
@@ -200,9 +200,10 @@ impl<P: Place> Pairs<P> {
         let stored = |pair| self.index.get(pair).expect("pairs in the queue are stored");
         let drop = |pair| self.places[stored(pair).number as usize] = Vec::new();
         let best = self.queue.pop(threshold, pulse, |pair| stored(pair).count, drop)?;
-        Ok(best.map(|(pair, count)| {
-            let number = stored(pair).number;
-            Best { pair, count, places: std::mem::take(&mut self.places[number as usize]) }
+        Ok(best.map(|best| {
+            let number = stored(best.pair()).number;
+            let places = std::mem::take(&mut self.places[number as usize]);
+            Best { pair: best.pair(), count: best.count(), places }
         }))
     }
 
