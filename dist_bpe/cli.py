@@ -74,7 +74,8 @@ def _signals(received: list[int]) -> Iterator[None]:
             signal.signal(n, first)
         yield
     finally:
-        for n, handler in before.items():
+        # After a first signal the process is about to end, and a second one may come at any moment until then.
+        for n, handler in before.items() if not received else ():
             signal.signal(n, handler)
 
 
@@ -90,13 +91,17 @@ def _command(function: Command) -> Command:
         try:
             with _signals(received):
                 function(*arguments, **options)
-        except DistBpeError as error:
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(error.exit_code)
-        except KeyboardInterrupt:
-            print("interrupted: nothing half-written was left; the same command goes on from here.", file=sys.stderr)
-            sys.exit(128 + (received or [signal.SIGINT])[0])
-        except BrokenPipeError:
+        except (KeyboardInterrupt, Exception) as error:
+            if received or isinstance(error, KeyboardInterrupt):  # what fails after a signal fails because of it
+                print(
+                    "interrupted: nothing half-written was left; the same command goes on from here.", file=sys.stderr
+                )
+                sys.exit(128 + (received or [signal.SIGINT])[0])
+            if isinstance(error, DistBpeError):
+                print(f"error: {error}", file=sys.stderr)
+                sys.exit(error.exit_code)
+            if not isinstance(error, BrokenPipeError):
+                raise
             # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
