@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,6 +150,46 @@ def test_s3_gives_the_same_count_table(server: int, tmp_path: Path) -> None:
         for i, source in enumerate([*(Source("a", uri) for uri in uris), Source("a", documents=TEXTS)])
     }
     assert len(digests) == 1
+
+
+@pytest.fixture
+def google() -> Iterator[int]:
+    """The port of an emulator of Google's storage with two Parquet files in the bucket `corpus`."""
+    port = free_port()
+    command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host=127.0.0.1", f"--port={port}"]
+    process = subprocess.Popen([*command, "--in-memory", "--default-bucket=corpus"], stderr=subprocess.DEVNULL)
+    try:
+        for number in range(2):
+            sink = pa.BufferOutputStream()
+            pq.write_table(pa.table({"text": TEXTS[number::2]}), sink)
+            upload = f"http://127.0.0.1:{port}/upload/storage/v1/b/corpus/o?uploadType=media&name=en/{number}.parquet"
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    urllib.request.urlopen(
+                        urllib.request.Request(upload, sink.getvalue().to_pybytes()), timeout=10
+                    ).close()
+                    break
+                except urllib.error.URLError:
+                    assert process.poll() is None
+                    assert time.monotonic() < deadline
+                    time.sleep(0.1)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_google_storage_gives_the_same_count_table(google: int, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "all.parquet")
+    options = f"?scheme=http&endpoint_override=127.0.0.1%3A{google}&retry_limit_seconds=5"
+    tables = [
+        dist_bpe.count(Source("en", path), output=tmp_path / str(i), engine="local", workers=1, progress="silent")
+        for i, path in enumerate((f"gs://anonymous@corpus/en{options}", str(tmp_path / "all.parquet")))
+    ]
+    assert tables[0].digest == tables[1].digest
+    with pytest.raises(SourceError, match=r"gs://corpus/nothing"):
+        plan([Source("en", f"gs://anonymous@corpus/nothing{options}")])
 
 
 @pytest.mark.usefixtures("keys")
