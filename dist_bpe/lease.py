@@ -95,6 +95,9 @@ def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
     for number in _numbers(folder):
         if number < owned.number:
             (folder / f"{number:06}").unlink(missing_ok=True)
+    for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
+        if litter.is_file():
+            litter.unlink(missing_ok=True)
     owned.staging.parent.mkdir(exist_ok=True)
     for found in list(owned.staging.parent.iterdir()):
         if found.name.isdigit():

@@ -46,7 +46,7 @@ from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
 from dist_bpe.lease import FOLDER as LEASE
-from dist_bpe.lease import STAGING, Lease, lease
+from dist_bpe.lease import RELEASED, Lease, lease
 from dist_bpe.ledger import Ledger
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
 from dist_bpe.mixture import Mixture, Weights, sizes_of
@@ -59,6 +59,7 @@ from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
 PLAN = "plan.json"
+REPORT = "report.json"
 # What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
 STAGED_SHARE = 0.25
 # Times that damaged runs are counted again before the disk is blamed.
@@ -208,10 +209,10 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
                 _count_into(output, owned, planned, pattern, config, progress, report)
             table = report.table = CountTable.open(output)
             _doubts(table, config.count, progress, report)
-            if counted:
+            if counted or not (output / REPORT).exists():
                 report.stages = progress.records
                 owned.check()
-                write(output / "report.json", to_json(report.as_json()))
+                write(output / REPORT, to_json(report.as_json()))
     except BaseException:
         if fresh:
             _remove_if_empty(output)
@@ -290,11 +291,13 @@ def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remove_if_empty(output: Path) -> None:
-    """Remove the folders that this run made, if it leaves nothing in them. Another run's files would be in the way."""
-    if (output / STAGING).exists():
-        return
+    """Remove the folders that this run made, if it leaves nothing in them, and no other driver has come since."""
     with contextlib.suppress(OSError):
+        if any(path.name != LEASE for path in output.iterdir()):
+            return
         for file in (output / LEASE).iterdir():
+            if not file.read_text().startswith(RELEASED):
+                return
             file.unlink()
         (output / LEASE).rmdir()
         output.rmdir()
@@ -927,7 +930,7 @@ def _learn_and_export(
         _warn(progress, report, text)
     report.stages = progress.records
     for folder in report.folders:
-        with publish(folder / "report.json") as temporary:
+        with publish(folder / REPORT) as temporary:
             temporary.write_bytes(to_json(report.as_json()))
 
 

@@ -150,7 +150,6 @@ def test_parity_by_learn(made: tuple[CountTable, Path, Path], rule: str) -> None
 def test_frontier_plot_and_search(made: tuple[CountTable, Path, Path], tmp_path: Path) -> None:
     table, dev, _ = made
     options = ["balance", table.folder.parent, "--vocab-size", "600", "--dev", dev, "-o", tmp_path / "b.toml"]
-    pytest.importorskip("matplotlib")
     ran = run(*options, "--rounds", "4", "--plot", tmp_path / "f.png")
     assert ran.exit_code == 0, ran.stderr
     for name in ("temperature 0.3", "temperature 0", "equal documents", "dial 2", "balanced"):
