@@ -345,7 +345,8 @@ def plain_texts(array: Any) -> Iterator[Any]:
             return
         # Behind a null lies nothing.
         ends = np.zeros(len(array), np.int64)
-        ends[array.indices.is_valid().to_numpy(zero_copy_only=False)] = sizes[array.indices.drop_null().to_numpy()]
+        there = _numbers(pc.indices_nonzero(array.indices.is_valid()))
+        ends[there] = sizes[_numbers(array.indices.drop_null())]
         ends = np.cumsum(ends)
         start = 0
         while start < len(array):
@@ -368,7 +369,14 @@ def _lengths(words: Any) -> Any:
     lengths = pc.binary_length(words)
     if lengths.null_count:
         return np.nan_to_num(lengths.to_numpy(zero_copy_only=False)).astype(np.int64)
-    return lengths.to_numpy().astype(np.int64)
+    return _numbers(lengths).astype(np.int64)
+
+
+def _numbers(array: Any) -> Any:
+    """An Arrow array of whole numbers without nulls as a numpy array, without a copy or pandas: see `of_numpy`."""
+    kind = array.type.to_pandas_dtype()
+    width = array.type.bit_width // 8
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * width)
 
 
 def _binary(array: Any) -> Any:
