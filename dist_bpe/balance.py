@@ -118,6 +118,7 @@ class Retrainer:
             on the table itself: then a language's cost is its tokens per byte times its target.
         targets: for each language, and `*` for the rest, the bytes per token it is to have in relation to the others;
             1 by default.
+        words: the table in memory, where another of these has it already.
 
     Raises:
         UsageError: a language of the development text that the table does not have; a target that has no language.
@@ -130,6 +131,7 @@ class Retrainer:
         specials: Sequence[SpecialToken],
         dev: Corpus | None = None,
         targets: Mapping[str, float] | None = None,
+        words: _core.Table | None = None,
     ) -> None:
         self.sources = list(table.sources)
         self.table = table
@@ -139,7 +141,7 @@ class Retrainer:
         self.documents = sizes_of(table, "documents") if known else sizes
         self.config = config
         self.merges = config.merges(specials)
-        self.words = _core.Table(table.batches(), len(self.sources))
+        self.words = words if words is not None else _core.Table(table.batches(), len(self.sources))
         self.languages = [name for name in self.sources if table.sources[name].bytes]
         if dev is not None:
             unknown = next((name for name in dev.texts if name not in self.languages), None)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
-from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts
+from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts, to_numpy
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
@@ -39,6 +39,7 @@ from dist_bpe.storage import (
     step,
     to_json,
     unsealed,
+    write,
 )
 
 FORMAT_VERSION = 1
@@ -490,6 +491,12 @@ class CountTable:
             yield from _read_part(part, list(self.sources))
 
 
+def word_starts(words: pa.Array) -> Any:
+    """The rows of a batch at which another word begins, as numpy indices: the rows of one word stand together."""
+    others = to_numpy(pc.indices_nonzero(pc.not_equal(words[1:], words[:-1]))).astype(np.int64) + 1
+    return np.append(0, others)[: len(words)]
+
+
 def manifest(
     pattern: Pattern,
     special_tokens: Sequence[str],
@@ -597,8 +604,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
         parts,
         _added_selections(tables, [values["selection"] for values in manifests]),
     )
-    with publish(folder / "manifest.json") as temporary:
-        temporary.write_bytes(to_json(values))
+    write(folder / "manifest.json", to_json(values))
     return CountTable.open(folder)
 
 

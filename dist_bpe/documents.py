@@ -203,6 +203,12 @@ def of_numpy(values: Any) -> Any:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
+def to_numpy(array: Any) -> Any:
+    """An Arrow array of whole numbers without nulls as a numpy array, without a copy or pandas: see `of_numpy`."""
+    kind = array.type.to_pandas_dtype()
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * array.type.bit_width // 8)
+
+
 def of_bytes(values: Sequence[bytes | None]) -> Any:
     """A list of bytes and None as a binary array, large if it has to be; see `of_numpy`."""
     parts = [value or b"" for value in values] if None in values else values
@@ -344,10 +350,7 @@ def plain_texts(array: Any) -> Iterator[Any]:
             yield words.take(array.indices)
             return
         # Behind a null lies nothing.
-        ends = np.zeros(len(array), np.int64)
-        there = _numbers(pc.indices_nonzero(array.indices.is_valid()))
-        ends[there] = sizes[_numbers(array.indices.drop_null())]
-        ends = np.cumsum(ends)
+        ends = np.cumsum(np.append(sizes, 0)[_or(array.indices, -1)])
         start = 0
         while start < len(array):
             before = ends[start - 1] if start else 0
@@ -366,17 +369,14 @@ def plain_texts(array: Any) -> Iterator[Any]:
 
 def _lengths(words: Any) -> Any:
     """Bytes of each value of a binary array, 0 for nulls."""
-    lengths = pc.binary_length(words)
-    if lengths.null_count:
-        return np.nan_to_num(lengths.to_numpy(zero_copy_only=False)).astype(np.int64)
-    return _numbers(lengths).astype(np.int64)
+    return _or(pc.binary_length(words), 0)
 
 
-def _numbers(array: Any) -> Any:
-    """An Arrow array of whole numbers without nulls as a numpy array, without a copy or pandas: see `of_numpy`."""
-    kind = array.type.to_pandas_dtype()
-    width = array.type.bit_width // 8
-    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * width)
+def _or(array: Any, missing: int) -> Any:
+    """An Arrow array of whole numbers as int64 in numpy, with another number for nulls."""
+    values = np.full(len(array), missing, np.int64)
+    values[to_numpy(pc.indices_nonzero(array.is_valid()))] = to_numpy(array.drop_null())
+    return values
 
 
 def _binary(array: Any) -> Any:
@@ -435,8 +435,7 @@ def by_group(texts: Any, groups: Any) -> Iterator[tuple[str, Any]]:
     if not pa.types.is_dictionary(groups.type):
         groups = groups.dictionary_encode(null_encoding="encode")
     names = [*group_names(groups.dictionary), NO_GROUP]
-    codes = np.full(len(groups), len(names) - 1)
-    codes[groups.indices.is_valid().to_numpy(zero_copy_only=False)] = groups.indices.drop_null().to_numpy()
+    codes = _or(groups.indices, len(names) - 1)
     present = np.unique(codes)
     if len(present) == 1:
         yield names[present[0]], texts

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import regex
 
 from dist_bpe import _core
-from dist_bpe.counts import CountTable
-from dist_bpe.documents import Skipped
+from dist_bpe.counts import CountTable, word_starts
+from dist_bpe.documents import Skipped, of_numpy, to_numpy
 from dist_bpe.errors import DataError, FormatError, SourceError, UsageError
 from dist_bpe.formats import BYTES, tiktoken_ranks
 from dist_bpe.pretokenize import Normalization, Pattern, find, resolve
@@ -480,20 +480,19 @@ def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation
     frequencies = np.zeros(BYTES + len(vocabulary.data.merges), np.uint64)
     tokens, words, continued, characters = (np.zeros(shape, np.uint64) for _ in range(4))
     for batch in table.batches():
-        column, source, count = batch.column(0), batch.column(1).to_numpy(), batch.column(2).to_numpy()
-        # The rows of one word stand together: it is encoded once.
-        first = np.ones(len(column), bool)
-        first[1:] = pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-        ids, ends = encoder.encode_words(column.filter(pa.array(first)))
-        lengths = np.diff(ends.to_numpy())
-        row = np.cumsum(first) - 1
-        occurrences = np.add.reduceat(count, np.flatnonzero(first)) if len(count) else count
+        column, source, count = batch.column(0), to_numpy(batch.column(1)), to_numpy(batch.column(2))
+        # A word is encoded once, whatever the number of its rows.
+        starts = word_starts(column)
+        ids, ends = encoder.encode_words(column.take(of_numpy(starts)))
+        lengths = np.diff(to_numpy(ends))
+        row_lengths = np.repeat(lengths, np.diff(np.append(starts, len(column)))).astype(np.uint64)
+        occurrences = np.add.reduceat(count, starts) if len(count) else count
         # No sum here passes the number of bytes in the corpus, which was checked against 2^64.
-        np.add.at(frequencies, ids.to_numpy(), np.repeat(occurrences, lengths))
-        np.add.at(tokens, source, lengths[row].astype(np.uint64) * count)
+        np.add.at(frequencies, to_numpy(ids), np.repeat(occurrences, lengths))
+        np.add.at(tokens, source, row_lengths * count)
         np.add.at(words, source, count)
-        np.add.at(continued, source, count * (lengths[row] > 1))
-        length = pc.utf8_length(column.cast(pa.string())).to_numpy().astype(np.uint64)
+        np.add.at(continued, source, count * (row_lengths > 1))
+        length = to_numpy(pc.utf8_length(column.cast(pa.string()))).astype(np.uint64)
         np.add.at(characters, source, length * count)
     for i, measured in enumerate(languages.values()):
         measured.tokens += int(tokens[i])
@@ -529,7 +528,7 @@ def _curve(
         (
             size,
             {
-                name: at_end[i] + int(replaced[i].to_numpy()[size - base :].sum(dtype=np.uint64))
+                name: at_end[i] + int(to_numpy(replaced[i])[size - base :].sum(dtype=np.uint64))
                 for i, name in enumerate(names)
             },
         )

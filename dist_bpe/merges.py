@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dist_bpe import _core, budget
-from dist_bpe.counts import RUN_SCHEMA, CountTable
+from dist_bpe.counts import RUN_SCHEMA, CountTable, word_starts
+from dist_bpe.documents import to_numpy
 from dist_bpe.errors import UsageError
 from dist_bpe.progress import human_bytes
 
@@ -143,13 +144,11 @@ def count_histogram(batches: Iterable[pa.RecordBatch]) -> tuple[Any, Any, Any]:
     for batch in batches:
         if not batch.num_rows:
             continue
-        word, count = batch.column(0), batch.column(2).to_numpy()
-        new = np.ones(len(word), bool)
-        new[1:] = pc.not_equal(word[1:], word[:-1]).to_numpy(zero_copy_only=False)
-        starts = np.flatnonzero(new)
+        word, count = batch.column(0), to_numpy(batch.column(2))
+        starts = word_starts(word)
         totals = np.add.reduceat(count.astype(np.float64), starts)
         totals = np.where(totals < 2.0**63, np.add.reduceat(count, starts), np.uint64(2**64 - 1))
-        lengths = pc.binary_length(word).to_numpy()[starts]
+        lengths = to_numpy(pc.binary_length(word))[starts]
         first = word[0].as_py()
         if first == open_word:
             totals[0] = min(open_count + int(totals[0]), 2**64 - 1)

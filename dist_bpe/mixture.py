@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
 from dist_bpe.counts import CountTable
+from dist_bpe.documents import to_numpy
 from dist_bpe.errors import CountOverflowError, UsageError, sentence_of
 
 REST = "*"
@@ -286,7 +287,7 @@ def sizes_of(table: CountTable, unit: Unit) -> dict[str, int]:
         return {name: getattr(source, unit) for name, source in table.sources.items()}
     totals = np.zeros(len(table.sources), np.uint64)
     for batch in table.batches():
-        lengths = pc.utf8_length(batch.column(0).cast(pa.string())).to_numpy().astype(np.uint64)
+        lengths = to_numpy(pc.utf8_length(batch.column(0).cast(pa.string()))).astype(np.uint64)
         # A table's words hold fewer characters than its documents had bytes, whose sum was checked against 2^64.
-        np.add.at(totals, batch.column(1).to_numpy(), lengths * batch.column(2).to_numpy())
+        np.add.at(totals, to_numpy(batch.column(1)), lengths * to_numpy(batch.column(2)))
     return dict(zip(table.sources, totals.tolist(), strict=True))

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -39,7 +40,7 @@ from dist_bpe.counts import (
     merge_tasks,
     merged,
 )
-from dist_bpe.documents import Skipped
+from dist_bpe.documents import Skipped, to_numpy
 from dist_bpe.engine import Engine, open_engine, run
 from dist_bpe.errors import CountOverflowError, RunError, SourceError, UsageError
 from dist_bpe.evaluate import Corpus
@@ -54,7 +55,7 @@ from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, res
 from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import move, publish, publish_folder, sealed, sha256, to_json, unsealed, write
+from dist_bpe.storage import move, publish_folder, sealed, sha256, to_json, unsealed, write
 from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
@@ -538,8 +539,6 @@ def run_import(
         if fresh:
             stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
         staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
-        folder = staging / COUNTS
-        folder.mkdir()
         with progress.stage("gather", unit="words") as stage:
             commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
             stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
@@ -551,15 +550,10 @@ def run_import(
             parts = []
             for task in merge_tasks(commits, staging, config.partitions, config.min_word_count, FAN_IN):
                 parts.append(merge_part(task))
-                (staging / parts[-1]["staged"]).rename(folder / parts[-1]["file"])
                 stage.advance(1)
         texts = tuple(token.text for token in config.special_tokens)
-        with publish(folder / "manifest.json") as path:
-            path.write_bytes(
-                to_json(manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {}))
-            )
-        shutil.rmtree(output / COUNTS, ignore_errors=True)
-        folder.rename(output / COUNTS)
+        values = manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {})
+        _publish_table(output, staging, parts, to_json(values))
     report.table = CountTable.open(output)
     return report.table
 
@@ -678,8 +672,7 @@ def learn(
     steps = Progress(progress)
     report = RunReport("")
     if isinstance(counts, CountTable):
-        vocabulary, _ = run_learn(counts, config, specials, steps, report)
-        return vocabulary
+        return run_learn(counts, config, specials, steps, report)[0]
     if config.mixture != Mixture():
         raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
     batches = batches_of_mapping(counts)
@@ -695,8 +688,8 @@ def run_learn(
     progress: Progress,
     report: RunReport,
     dev: Corpus | None = None,
-) -> tuple[Vocabulary, Learned]:
-    """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token."""
+) -> tuple[Vocabulary, Learned, Weights | None]:
+    """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token. No weights with parity."""
     pattern = resolve(table.pattern)
     for token in specials:
         if token.text not in table.special_tokens:
@@ -707,6 +700,7 @@ def run_learn(
                 "text, its pieces were learned as ordinary words.",
             )
     check_memory(table, config.min_word_count, config.driver_memory or budget.available())
+    weights = None
     if config.parity:
         learned = _learn_parity(table, config, specials, dev, progress, report)
     else:
@@ -724,7 +718,7 @@ def run_learn(
             if tokens + source.special_tokens:
                 report.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
     report.bytes_per_token = report.curve.get(config.largest, {})
-    return vocabulary, learned
+    return vocabulary, learned, weights
 
 
 def _learn(
@@ -755,7 +749,7 @@ def _learn(
         stage.advance(len(learned) - stage.done)
     _tell_if_short(learned, config, wanted, progress, report)
     if weights and not weights.natural:
-        raw = np.sum([array.to_numpy() for array in learned.replaced.values()], axis=0, dtype=np.uint64)
+        raw = np.sum([to_numpy(array) for array in learned.replaced.values()], axis=0, dtype=np.uint64)
         few = int((raw < config.min_pair_count).sum())
         if few:
             _warn(
@@ -910,7 +904,7 @@ def _learn_and_export(
         folders[size] = Path(options.output) / VOCABULARIES / name
         if folders[size].exists() and not options.overwrite:
             raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
-    largest, learned = run_learn(table, config, specials, progress, report, dev)
+    largest, learned, weights = run_learn(table, config, specials, progress, report, dev)
     with progress.stage("export", unit="files") as stage:
         for size, folder in folders.items():
             vocabulary = largest
@@ -922,7 +916,7 @@ def _learn_and_export(
                 vocabulary,
                 folder,
                 libraries=_libraries(options.verify, options.verify_transformers),
-                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)}), dev),
+                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)}), weights, dev),
             )
             stage.advance(sum(file.is_file() for file in folder.iterdir()))
             report.folders.append(folder)
@@ -930,8 +924,7 @@ def _learn_and_export(
         _warn(progress, report, text)
     report.stages = progress.records
     for folder in report.folders:
-        with publish(folder / REPORT) as temporary:
-            temporary.write_bytes(to_json(report.as_json()))
+        write(folder / REPORT, to_json(report.as_json()))
 
 
 @dataclass
@@ -1033,13 +1026,12 @@ def balance_run(
     for text in report.warnings:
         progress.warn(text)
     if test is not None:
-        report.test = Retrainer(table, config, specials, test).train(best.mixture)
+        judge = Retrainer(table, config, specials, test, words=trainer.words)
+        report.test = judge.measure(best.mixture, best.merges, time.perf_counter())
     report.file = output or table.folder.parent / "mixtures" / "balanced.toml"
     report.file.parent.mkdir(parents=True, exist_ok=True)
-    with publish(report.file) as temporary:
-        temporary.write_text(best.mixture.as_toml())
-    with publish(report.file.with_suffix(".json")) as temporary:
-        temporary.write_bytes(to_json(report.as_json()))
+    write(report.file, best.mixture.as_toml().encode())
+    write(report.file.with_suffix(".json"), to_json(report.as_json()))
     return report
 
 
@@ -1049,15 +1041,16 @@ def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
     return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
 
 
-def _fingerprints(table: CountTable, config: LearnConfig, dev: Corpus | None) -> dict[str, Any]:
+def _fingerprints(
+    table: CountTable, config: LearnConfig, weights: Weights | None, dev: Corpus | None
+) -> dict[str, Any]:
     """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
-    weights = config.mixture.weights(sizes_of(table, config.mixture.unit))
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
         "options": config.model_dump(exclude={"driver_memory", "mixture"}),
-        **({} if weights.natural else {"mixture": weights.fingerprint()}),
+        **({} if weights is None or weights.natural else {"mixture": weights.fingerprint()}),
         **({"development": dev.digest()} if dev and config.parity else {}),
     }
 

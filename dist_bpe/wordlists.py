@@ -20,7 +20,18 @@ import pyarrow.csv
 
 from dist_bpe import _core, finding, lines, tables
 from dist_bpe.counts import write_run
-from dist_bpe.documents import BATCH_ROWS, NO_GROUP, BadFile, Piece, by_group, is_text, of_bytes, of_numpy, of_texts
+from dist_bpe.documents import (
+    BATCH_ROWS,
+    NO_GROUP,
+    BadFile,
+    Piece,
+    by_group,
+    is_text,
+    of_bytes,
+    of_numpy,
+    of_texts,
+    to_numpy,
+)
 from dist_bpe.errors import DataError, SourceError
 from dist_bpe.places import File
 from dist_bpe.pretokenize import Pattern
@@ -96,7 +107,7 @@ def gather(
     for words_of in lists:
         for name, words, counts in _read(words_of):
             counter = counters.setdefault(name, _core.Counter(1, None, []))
-            numbers, lengths = counts.to_numpy(), pc.binary_length(words).to_numpy()
+            numbers, lengths = to_numpy(counts), to_numpy(pc.binary_length(words))
             kept = np.flatnonzero((numbers > 0) & (lengths > 0))
             empty += int(np.count_nonzero((numbers > 0) & (lengths == 0)))
             words = words.take(of_numpy(kept))

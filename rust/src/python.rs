@@ -504,17 +504,25 @@ fn learn_merges<'py>(
     let options = learn::Options { merges, min_pair_count, max_token_bytes };
     let learn = if plain { naive::learn } else { learn::learn };
     let learned = watched(py, progress.as_ref(), |look| learn(&words.inner, &options, look))?;
-    let schema = Schema::new(vec![
-        Field::new("left", DataType::UInt32, false),
-        Field::new("right", DataType::UInt32, false),
-        Field::new("count", DataType::UInt64, false),
-    ]);
-    let columns = vec![
-        u32_array(learned.iter().map(|merge| merge.left).collect()),
-        u32_array(learned.iter().map(|merge| merge.right).collect()),
-        u64_array(learned.iter().map(|merge| merge.count).collect()),
-    ];
-    RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
+    merges_to_pyarrow(py, learned.iter().map(|merge| (merge.left, merge.right, merge.count)), None)
+}
+
+/// The record batch of a merge list; `sources` has the one that chose each merge, where one did.
+fn merges_to_pyarrow<'py>(
+    py: Python<'py>,
+    merges: impl Iterator<Item = (u32, u32, u64)>,
+    sources: Option<UInt32Array>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (mut left, mut right, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+    for (l, r, count) in merges {
+        left.push(l);
+        right.push(r);
+        counts.push(count);
+    }
+    let mut columns =
+        vec![("left", u32_array(left), false), ("right", u32_array(right), false), ("count", u64_array(counts), false)];
+    columns.extend(sources.map(|sources| ("source", std::sync::Arc::new(sources) as ArrayRef, true)));
+    RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length").to_pyarrow(py)
 }
 
 #[pyfunction]
@@ -558,19 +566,8 @@ fn learn_parity<'py>(
         parity::Options { merges, min_pair_count, min_word_count, max_token_bytes, summed_merges, rule, window };
     let learn = if plain { naive::learn_parity } else { parity::learn };
     let learned = watched(py, progress.as_ref(), |look| learn(&table.inner, &options, look))?;
-    let schema = Schema::new(vec![
-        Field::new("left", DataType::UInt32, false),
-        Field::new("right", DataType::UInt32, false),
-        Field::new("count", DataType::UInt64, false),
-        Field::new("source", DataType::UInt32, true),
-    ]);
-    let columns = vec![
-        u32_array(learned.iter().map(|merge| merge.left).collect()),
-        u32_array(learned.iter().map(|merge| merge.right).collect()),
-        u64_array(learned.iter().map(|merge| merge.count).collect()),
-        std::sync::Arc::new(learned.iter().map(|merge| merge.language).collect::<UInt32Array>()),
-    ];
-    RecordBatch::try_new(schema.into(), columns).expect("columns of one length").to_pyarrow(py)
+    let sources = learned.iter().map(|merge| merge.language).collect();
+    merges_to_pyarrow(py, learned.iter().map(|merge| (merge.left, merge.right, merge.count)), Some(sources))
 }
 
 fn merge_pairs(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>) -> Vec<(u32, u32)> {
