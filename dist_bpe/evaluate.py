@@ -24,7 +24,7 @@ from dist_bpe import _core
 from dist_bpe.counts import CountTable, word_starts
 from dist_bpe.documents import Skipped, of_numpy, to_numpy
 from dist_bpe.errors import DataError, FormatError, SourceError, UsageError
-from dist_bpe.formats import BYTES, tiktoken_ranks
+from dist_bpe.formats import BYTES, merge_columns, tiktoken_ranks
 from dist_bpe.pretokenize import Normalization, Pattern, find, resolve
 from dist_bpe.sources import Source, plan
 from dist_bpe.vocabulary import Vocabulary
@@ -475,7 +475,7 @@ def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation
         name: Measured(documents=source.documents, bytes=source.bytes, tokens=source.special_tokens)
         for name, source in table.sources.items()
     }
-    encoder = _core.Encoder(*_sides(vocabulary), None, [], [], 0)
+    encoder = _core.Encoder(*merge_columns(vocabulary.data.merges), None, [], [], 0)
     shape = len(sources)
     frequencies = np.zeros(BYTES + len(vocabulary.data.merges), np.uint64)
     tokens, words, continued, characters = (np.zeros(shape, np.uint64) for _ in range(4))
@@ -510,16 +510,11 @@ def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation
     )
 
 
-def _sides(vocabulary: Vocabulary) -> tuple[pa.Array, pa.Array]:
-    merges = vocabulary.data.merges
-    return pa.array([left for left, _ in merges], pa.uint32()), pa.array([right for _, right in merges], pa.uint32())
-
-
 def _curve(
     vocabulary: Vocabulary, batches: Iterable[pa.RecordBatch], names: Sequence[str], specials: Mapping[str, int]
 ) -> list[tuple[int, dict[str, int]]]:
     """Tokens by language at 512, 1,024, … up to the whole: a merge takes one token away at each place it replaces."""
-    replaced, tokens = _core.replay(*_sides(vocabulary), batches, len(names))
+    replaced, tokens = _core.replay(*merge_columns(vocabulary.data.merges), batches, len(names))
     base = BYTES + len(vocabulary.special_tokens)
     most = base + len(vocabulary.data.merges)
     sizes = [size for size in (1 << power for power in range(9, 40)) if base <= size < most] + [most]

@@ -505,7 +505,7 @@ def write_tiktoken(data: VocabularyData) -> dict[str, bytes]:
             )
     # The file has tokens only, and `tiktoken` merges whatever two pieces make one. That is the same as our merges when
     # every token's own bytes encode to it, as they do in every list that was learned.
-    encoder = _core.Encoder(*_columns(data.merges), None, [], [], 0)
+    encoder = _core.Encoder(*merge_columns(data.merges), None, [], [], 0)
     _, ends = encoder.encode_words(pa.array(data.tokens, pa.large_binary()))
     for i, (start, end) in enumerate(itertools.pairwise(ends.to_pylist())):
         if end - start != 1:
@@ -523,8 +523,8 @@ def write_tiktoken(data: VocabularyData) -> dict[str, bytes]:
     return {"vocab.tiktoken": b"".join(lines), "tiktoken.json": to_json(sidecar)}
 
 
-def _columns(merges: Iterable[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
-    """Merges as the native core takes them."""
+def merge_columns(merges: Sequence[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
+    """Merges as the native core takes them: their left and right ids."""
     lefts, rights = zip(*merges, strict=True) if merges else ((), ())
     return pa.array(lefts, pa.uint32()), pa.array(rights, pa.uint32())
 
@@ -587,7 +587,7 @@ def recover_merges(tokens: Sequence[bytes], where: str = "") -> tuple[tuple[int,
 
 def write_parquet(data: VocabularyData) -> dict[str, bytes]:
     """merges.parquet: a row a merge (left and right id, count, replaced per source, token); the rest is metadata."""
-    left, right = _columns(data.merges)
+    left, right = merge_columns(data.merges)
     first = pa.scalar(data.first_id, pa.uint32())
     columns = {
         "left": pc.add(left, first),

@@ -14,7 +14,17 @@ import pyarrow as pa
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
-from dist_bpe.formats import BYTES, MANIFEST, SpecialToken, VocabularyData, load, manifest, publish_files, write
+from dist_bpe.formats import (
+    BYTES,
+    MANIFEST,
+    SpecialToken,
+    VocabularyData,
+    load,
+    manifest,
+    merge_columns,
+    publish_files,
+    write,
+)
 from dist_bpe.pretokenize import Normalization, Pattern, find, surrogate_error
 
 Specials = Literal["all"] | Collection[str]
@@ -195,8 +205,7 @@ class Vocabulary:
 
     @functools.cached_property
     def _encoder(self) -> _core.Encoder:
-        left = pa.array([left for left, _ in self.data.merges], pa.uint32())
-        right = pa.array([right for _, right in self.data.merges], pa.uint32())
+        left, right = merge_columns(self.data.merges)
         specials = self.data.special_ids
         name = self.pattern.name if self.pattern.native else None
         return _core.Encoder(
