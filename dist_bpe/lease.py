@@ -142,7 +142,7 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     try:
         yield owned
     except Exception:
-        owned.check()  # if the run is lost, that comes first: the other error is a consequence
+        owned.check(now=True)  # if the run is lost, that comes first: the other error is a consequence
         raise
     finally:
         with contextlib.suppress(OSError):
