@@ -50,8 +50,8 @@ def weed(folder: Path) -> Iterator[int]:
                 time.sleep(0.2)
         yield ports["s3"]
     finally:
-        process.terminate()
-        process.wait(10)
+        process.kill()  # what it holds is of no use to anyone
+        process.wait()
 
 
 def file_system(port: int) -> Any:
