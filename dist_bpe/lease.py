@@ -31,6 +31,7 @@ from dist_bpe.storage import RunPath, create_if_absent, move, remove
 
 FOLDER = "lease"
 STAGING = "staging"
+PLAN = "plan.json"
 BEAT_SECONDS = 5.0
 DEAD_SECONDS = 45.0
 RELEASED = "released"
@@ -154,22 +155,25 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
 def _take_up(run: RunPath, owned: Lease) -> None:
     """Make what the driver before left in staging ours."""
     if isinstance(run, RemotePath):
-        found = sorted(path for path in (run / STAGING).iterdir() if path.name.isdigit())
-        for older in found[:-1]:
-            remove(older)  # a driver died between beginning anew and removing what it began with
-        if found:
-            owned.staging = found[-1]
+        # Without a plan it is what a woken worker left, or a name alone: some stores list prefixes that are gone.
+        left = [path for path in (run / STAGING).iterdir() if path.name.isdigit()]
+        planned = sorted(path for path in left if (path / PLAN).is_file())
+        if planned:
+            owned.staging = planned[-1]
+        for path in left:
+            if path != owned.staging:
+                remove(path)
         return
     for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
         if litter.is_file():
             litter.unlink(missing_ok=True)
     staging = run / STAGING
     staging.mkdir(exist_ok=True)
-    for left in list(staging.iterdir()):
-        if left.name.isdigit():
-            move(left, staging / f"{owned.number:06}")
+    for found in list(staging.iterdir()):
+        if found.name.isdigit():
+            move(found, staging / f"{owned.number:06}")
         else:
-            remove(left)  # one that was never finished making
+            remove(found)  # one that was never finished making
 
 
 def _numbers(folder: RunPath) -> list[int]:

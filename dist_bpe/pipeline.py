@@ -47,7 +47,7 @@ from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
 from dist_bpe.lease import FOLDER as LEASE
-from dist_bpe.lease import RELEASED, Lease, lease
+from dist_bpe.lease import PLAN, RELEASED, Lease, lease
 from dist_bpe.ledger import Ledger
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
 from dist_bpe.mixture import Mixture, Weights, sizes_of
@@ -73,7 +73,6 @@ from dist_bpe.storage import (
 from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
-PLAN = "plan.json"
 REPORT = "report.json"
 # What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
 STAGED_SHARE = 0.25
