@@ -18,6 +18,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dist_bpe.errors import RunError
@@ -75,6 +77,41 @@ class Lease:
                 continue  # storage out of reach: try until it is back. Or the file is gone, which `check` sees.
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who wrote a lease last: host, number of the process, time of its beginning in UTC, and its beat."""
+
+    host: str
+    pid: int
+    since: str | None
+    beat: str
+    here: bool
+    """Whether the process is one of this machine, so that `lives` says how it is."""
+    lives: bool
+
+    @property
+    def released(self) -> bool:
+        """Whether it has said that it ended."""
+        return self.beat == RELEASED
+
+
+def holder(run: Path) -> Holder | None:
+    """Who holds a run folder, or held it last; None if nobody ever did."""
+    folder = run / FOLDER
+    numbers = _numbers(folder) if folder.exists() else []
+    if not numbers:
+        return None
+    content = (folder / f"{max(numbers):06}").read_bytes().decode()
+    try:
+        owner = json.loads(content[_BEAT_DIGITS:])
+    except ValueError:
+        owner = {"host": "unknown", "pid": 0, "process": ""}
+    process = owner["process"]
+    here = bool(process) and process.split(" ")[:2] == _process(os.getpid()).split(" ")[:2]
+    lives = here and _process(owner["pid"]) == process
+    return Holder(owner["host"], owner["pid"], owner.get("since"), content[:_BEAT_DIGITS].strip(), here, lives)
+
+
 @contextlib.contextmanager
 def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
     """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
@@ -88,6 +125,7 @@ def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
         _wait_for_the_end_of(folder / f"{before:06}", run, say)
     owned = Lease(run, before + 1)
     owner = {"host": socket.gethostname(), "pid": os.getpid(), "process": _process(os.getpid())}
+    owner["since"] = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     made = create_if_absent(owned._file, f"{0:<{_BEAT_DIGITS}}{json.dumps(owner)}\n".encode())
     # Someone may have made a higher number, and removed this one, since the look into the folder.
     if not made or max(_numbers(folder)) != owned.number:
