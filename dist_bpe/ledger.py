@@ -116,15 +116,20 @@ class Ledger(Generic[T, R]):
         covers = ((root,) if self._units[root].done else self._units[root].pieces for root in self._roots)
         return [self._units[key].result for cover in covers for key in cover]  # type: ignore[misc]  # a cover has all its results
 
-    def restore(self, key: tuple[int, ...], result: R) -> None:
-        """Take over a unit that was committed before this ledger began: whole tasks first, then pieces."""
+    def restore(self, key: tuple[int, ...], result: R) -> bool:
+        """Take over a unit that was committed before this ledger began: whole tasks first, then pieces.
+
+        True if it counts.
+        """
         root = self._units.get(key[:1])
         if root is None or self._covered(root):
-            return
+            return False
         if len(key) > 1 and not root.pieces:
             self._split(root)
-        if key in self._units:
-            self._commit(self._units[key], result)
+        if key not in self._units:
+            return False
+        self._commit(self._units[key], result)
+        return True
 
     def take(self, now: float) -> Attempt[T] | None:
         """The next attempt to start, or None while there is none."""

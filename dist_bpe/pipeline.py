@@ -52,6 +52,7 @@ from dist_bpe.lease import FOLDER as LEASE
 from dist_bpe.lease import RELEASED, Lease, holder, lease
 from dist_bpe.ledger import Ledger, Listener
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
+from dist_bpe.metrics import exported
 from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
@@ -339,6 +340,8 @@ def _count_into(
                         progress.tell,
                     )
                 )
+                if config.engine.engine == "ray":
+                    stack.enter_context(exported(progress))
                 engine.probe(staging.resolve())
                 stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
             free = shutil.disk_usage(staging).free
@@ -420,7 +423,8 @@ def _counted(
     with progress.stage("count", planned.bytes, "bytes") as stage:
         done, resumed = 0, dict[str, int]()
         for commit in committed(place):
-            ledger.restore(tuple(commit["key"]), commit)
+            if not ledger.restore(tuple(commit["key"]), commit):
+                continue
             done += 1
             stage.advance(commit["bytes"], f"{done:,} of {len(planned.shards):,} shards were finished before")
             for name, value in _figures(commit).items():
@@ -458,6 +462,8 @@ def _merged(
             ledger.restore((part["partition"],), part)
             rows += part["rows"]
             stage.advance(1, f"{rows:,} rows")
+        if rows:
+            progress.tell("run_resumed", stage="merge", finished=stage.done, unique_words=rows)
         for part in run(engine, merge_part, ledger):
             owned.check()
             rows += part["rows"]
@@ -469,7 +475,7 @@ def _merged(
 def _figures(commit: dict[str, Any]) -> dict[str, int]:
     """What the commit of a shard or part says in numbers."""
     if "totals" not in commit:
-        return {"rows": commit["rows"]}
+        return {"unique_words": commit["rows"]}
     return {
         **{name: sum(totals[name] for totals in commit["totals"]) for name in ("documents", "bytes", "words")},
         "skipped_rows": sum(commit["skipped"]["rows"].values()),
