@@ -53,6 +53,23 @@ def _end_at_once(number: int, _: Any) -> None:
     os._exit(128 + number)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from dist_bpe import __version__
+
+        print(f"dist-bpe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 class _AsJson(logging.Handler):
     """What Python and other libraries have to say, as events."""
 
@@ -960,6 +977,22 @@ def plan(
         print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")
     else:
         _show_plan(planned, config.count.table_bytes)
+
+
+@_command
+def status(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, also one that is being worked on.")],
+    json: Json = False,
+) -> None:
+    """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
+    from dist_bpe.status import status as look
+
+    found = look(run)
+    if json:
+        _print_json(found.as_json())
+        return
+    for line in found.lines():
+        print(line)
 
 
 def _show_plan(planned: "Plan", table_bytes: int) -> None:
