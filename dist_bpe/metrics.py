@@ -105,9 +105,10 @@ class Metrics:
 
 
 @contextlib.contextmanager
-def exported(progress: Progress) -> Iterator[None]:
+def exported(progress: Progress, workers: int) -> Iterator[None]:
     """Export what the progress tells, and the stages that ended before, while this process is part of a Ray cluster."""
     metrics = Metrics(str(progress.fields.get("run", "")))
+    metrics("node_joined", {"workers": workers})
     for record in progress.records:
         metrics("stage_ended", {"stage": record.name, "seconds": record.seconds, "peak_bytes": record.peak_bytes})
     progress.listeners.append(metrics)

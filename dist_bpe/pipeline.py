@@ -341,7 +341,7 @@ def _count_into(
                     )
                 )
                 if config.engine.engine == "ray":
-                    stack.enter_context(exported(progress))
+                    stack.enter_context(exported(progress, engine.workers))
                 engine.probe(staging.resolve())
                 stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
             free = shutil.disk_usage(staging).free
