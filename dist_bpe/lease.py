@@ -22,6 +22,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,41 @@ class Lease:
                 continue  # storage out of reach: try until it is back. Or the file is gone, which `check` sees.
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who wrote a lease last: host, number of the process, time of its beginning in UTC, and its beat."""
+
+    host: str
+    pid: int
+    since: str | None
+    beat: str
+    here: bool
+    """Whether the process is one of this machine, so that `lives` says how it is."""
+    lives: bool
+
+    @property
+    def released(self) -> bool:
+        """Whether it has said that it ended."""
+        return self.beat == RELEASED
+
+
+def holder(run: RunPath) -> Holder | None:
+    """Who holds a run folder, or held it last; None if nobody ever did."""
+    folder = run / FOLDER
+    numbers = _numbers(folder) if folder.exists() else []
+    if not numbers:
+        return None
+    content = (folder / f"{max(numbers):06}").read_bytes().decode()
+    try:
+        owner = json.loads(content[_BEAT_DIGITS:])
+    except ValueError:
+        owner = {"host": "unknown", "pid": 0, "process": ""}
+    process = owner["process"]
+    here = bool(process) and process.split(" ")[:2] == _process(os.getpid()).split(" ")[:2]
+    lives = here and _process(owner["pid"]) == process
+    return Holder(owner["host"], owner["pid"], owner.get("since"), content[:_BEAT_DIGITS].strip(), here, lives)
+
+
 @contextlib.contextmanager
 def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
@@ -130,6 +167,7 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "process": _process(os.getpid()),
+        "since": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "driver": uuid.uuid4().hex,
     }
     # Someone may have made a higher number, and removed this one, since the look into the folder.
