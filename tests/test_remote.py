@@ -199,6 +199,9 @@ def test_the_same_call_goes_on_and_a_changed_one_is_refused(
     with pytest.raises(errors.RunError, match="partitions was 3 and is 4"):
         quiet(source, output=run, **SMALL | {"partitions": 4})
     assert staged(run) == counted
+    shown = CliRunner().invoke(app, ["status", run]).output
+    assert f"{len(counted)} of " in shown
+    assert SECRET not in shown
     real, again = counts.count_shard, []
 
     def count_shard(task: counts.CountTask) -> dict[str, object]:
