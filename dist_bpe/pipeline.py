@@ -828,7 +828,8 @@ def run_learn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
                 "text, its pieces were learned as ordinary words.",
             )
-    check_memory(table, config.min_word_count, config.driver_memory or budget.available())
+    memory = config.driver_memory or budget.available()
+    check_memory(table, config.min_word_count, memory, kept=bool(config.parity), apart=bool(config.parity))
     weights = None
     if config.parity:
         learned = _learn_parity(table, config, specials, dev, progress, report)
@@ -1116,7 +1117,7 @@ def balance_run(
         progress: who is told how it goes.
 
     Raises:
-        UsageError: development and test text overlap, or options that cannot work.
+        UsageError: development and test text overlap, options that cannot work, or too little memory.
     """
     table = CountTable.open(run)
     progress = progress or Progress()
@@ -1126,6 +1127,7 @@ def balance_run(
         refuse_overlap(dev, test)
     if dev is not None and dev.documents is not None:
         reference = dev.reference(reference)
+    check_memory(table, config.min_word_count, config.driver_memory or budget.available(), kept=True)
     with progress.stage("load", unit="words") as stage:
         trainer = Retrainer(table, config, specials, dev, targets)
         stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")
