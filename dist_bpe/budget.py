@@ -74,7 +74,7 @@ def kept_bytes(words: int, rows: int, size: int) -> int:
     """Bytes of a table of unique words of `size` bytes in all and their rows, kept in memory for many trainings.
 
     See rust/src/learn/table.rs. Its arrays double while it is read; that is over before learning begins, which takes
-    more. With tables of 4 and 11 million rows, this and `learn_bytes` came to 1.6 to 2.1 times what a round of balancing
-    or parity-aware learning took at its peak (2026-11-30).
+    more. With tables of 4 and 11 million rows, this and `learn_bytes` came to 1.6 to 2.1 times what balancing or
+    parity-aware learning took at its peak (2026-11-30).
     """
     return size + 16 * words + 12 * rows
