@@ -439,6 +439,8 @@ class RayEngine:
             # A worker that was killed counts against the shard: it may be what the shard does to a worker.
             own = isinstance(error, (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.RaySystemError))
             raise AttemptError(f"{type(error).__name__}: {_first_line(error)}", own) from error
+        if node not in self._nodes:  # it came since the last look
+            self._look_at_nodes()
         name = _name(self._nodes[node]) if node in self._nodes else node
         if problem:
             if node not in self._refused:
