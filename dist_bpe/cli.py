@@ -981,13 +981,13 @@ def plan(
 
 @_command
 def status(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, also one that is being worked on.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, also one that is being worked on.")],
     json: Json = False,
 ) -> None:
     """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
     from dist_bpe.status import status as look
 
-    found = look(run)
+    found = look(Path(run))
     if json:
         _print_json(found.as_json())
         return

@@ -227,6 +227,17 @@ def test_the_package_is_not_here() -> None:
     assert "No module named 'dist_bpe'" in ran.stderr
 
 
+def test_an_embedded_ray_with_everything_installed(unpacked: Path, tmp_path: Path) -> None:
+    config, run = configured(tmp_path, 20)
+    environment = os.environ | {"PYTHONPATH": str(unpacked), "DIST_BPE_LOG_FORMAT": "json"}
+    command = [sys.executable, "-m", "dist_bpe.cli", "train", config]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert [json.loads(line)["event"] for line in ran.stderr.splitlines()][-1] == "finished"
+    assert ran.stdout == ""
+    assert hashes(run) == local_run(unpacked, config)
+
+
 def test_a_submitted_job_ends_with_the_bytes_of_a_local_run(
     head: Head, wheel: Path, unpacked: Path, tmp_path: Path
 ) -> None:
