@@ -268,8 +268,8 @@ class RayEngine:
         except BaseException:
             self.close()
             raise
-        self._look, self._work = _worker_side(None, "")
-        self._remote = ray.remote(self._work)  # made once: Ray sends each such object to all workers
+        _, work = _worker_side(None, "")
+        self._remote = ray.remote(work)  # made once: Ray sends each such object to all workers
 
     @property
     def workers(self) -> int:
@@ -366,6 +366,10 @@ class RayEngine:
             )
         if self._asked > 0 and (self._room() >= self._goal or self._looked > self._asked + NODES_SECONDS):
             # Running and waiting tasks hold the nodes from now on. A request would outlive a driver that is killed.
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(Exception):
             self._request([])
             self._asked = -math.inf
 
@@ -376,10 +380,10 @@ class RayEngine:
         """
         token = uuid.uuid4().hex
         write(folder / PROBE, token.encode())
-        self._look, self._work = _worker_side(str(folder), token)
-        self._remote = self._ray.remote(self._work)
+        look, work = _worker_side(str(folder), token)
+        self._remote = self._ray.remote(work)
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        remote = self._ray.remote(self._look)
+        remote = self._ray.remote(look)
         asked = {
             remote.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False)).remote(): node
             for node in sorted(self._nodes)
@@ -446,7 +450,7 @@ class RayEngine:
             if node not in self._refused:
                 self._refused.add(node)
                 text = f"the node {name} {problem} It gets no work."
-                self._tell("warning", text, level="warning", node=name)
+                self._tell("node_refused", text, level="warning", node=name, workers=self.workers)
             if not self._nodes.keys() - self._refused:
                 raise RunError(f"no node is left that can work: the node {name} {problem}")
             raise AttemptError(f"the node {problem}", False, name)
@@ -470,8 +474,7 @@ class RayEngine:
         if not self._ray.is_initialized():
             return
         if self._asked > 0:
-            with contextlib.suppress(Exception):
-                self._request([])
+            self._withdraw()
         if self._owned:
             self._ray.shutdown()
 

@@ -4,7 +4,6 @@ The short ones run in `make test`, all of them in `make test-faults`.
 """
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 from conftest import Writer
 from test_counts import hashes, quiet
+from test_progress import events_of
 
 import dist_bpe
 
@@ -195,7 +195,7 @@ def harm_a_run(
         assert process.returncode == 0, text
         assert printed == ""
         assert hashes(output / "counts") == hashes(clean.folder)
-        return [json.loads(line) for line in text.splitlines()]
+        return events_of(text)
     finally:
         process.kill()
         for node in nodes:

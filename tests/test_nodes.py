@@ -1,6 +1,5 @@
 """Nodes that come while a run is under way, on a cluster that begins without any processor."""
 
-import json
 import random
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pyarrow as pa
 from conftest import Writer
 from test_counts import hashes, quiet
 from test_faults import DRIVER, NODE, cluster, finished
+from test_progress import events_of
 
 import dist_bpe
 
@@ -50,11 +50,11 @@ def test_work_follows_the_nodes(cluster: Any, write: Writer, tmp_path: Path) -> 
         process.communicate()
         for node in nodes:
             cluster.remove_node(node, allow_graceful=False)
-    events = [json.loads(line) for line in log.read_text().splitlines()]
+    events = events_of(log.read_text())
     names = [node.node_id[:8] for node in nodes]
     worked = {event["node"][-9:-1] for event in events if event["event"] == "attempt_finished"}
     assert worked == {names[0], names[1]}
-    (refused,) = (event["text"] for event in events if event["event"] == "warning" and "gets no work" in event["text"])
+    (refused,) = (event["text"] for event in events if event["event"] == "node_refused")
     assert f"({names[2]}) has pyarrow 9.9, and this driver {pa.__version__}" in refused
     failed = [event for event in events if event["event"] == "attempt_failed"]
     assert {(event["own"], event["then"], event["node"][-9:-1]) for event in failed} == {(False, "again", names[2])}
