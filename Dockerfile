@@ -8,7 +8,7 @@ ENV PATH=/usr/local/cargo/bin:$PATH RUSTUP_HOME=/usr/local/rustup CARGO_HOME=/us
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
-RUN python -m venv /opt/dist_bpe && /opt/dist_bpe/bin/pip install --no-cache-dir -c constraints.txt '.[verify]'
+RUN python -m venv /opt/dist_bpe && /opt/dist_bpe/bin/pip install --no-cache-dir -c constraints.txt '.[verify,cluster]'
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/dist_bpe /opt/dist_bpe

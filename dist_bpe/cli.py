@@ -994,7 +994,7 @@ def status(
     """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
     from dist_bpe.status import status as look
 
-    found = look(run)
+    found = look(Path(run))
     if json:
         _print_json(found.as_json())
         return

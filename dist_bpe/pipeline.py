@@ -155,7 +155,7 @@ def count(
         memory_per_worker: bytes, or a text like "2GB"; by default a worker's share of what is free.
         overwrite: replace a table that stands there already.
         restart: begin anew, whatever is there, finished or not.
-        progress: "auto", "bars", "lines" or "silent".
+        progress: "auto", "bars", "lines", "json" or "silent".
         options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
             partitions, shard_bytes, table_bytes.
 
@@ -629,7 +629,7 @@ def import_counts(
         lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
         output: the run folder; the table lies in its folder `counts`.
         overwrite: replace a table that stands there already.
-        progress: "auto", "bars", "lines" or "silent".
+        progress: "auto", "bars", "lines", "json" or "silent".
         options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
             special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
 
@@ -760,7 +760,7 @@ def learn(
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
         normalization: what its text is to be brought into first: NFC, NFD, NFKC or NFKD; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
-        progress: "auto", "bars", "lines" or "silent".
+        progress: "auto", "bars", "lines", "json" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
             special_tokens_first, pad_to_multiple, driver_memory.
 
