@@ -39,7 +39,7 @@ def documents(path: Path) -> None:
 def counted(path: Path, pattern: str = "gpt2") -> None:
     with tempfile.TemporaryDirectory() as folder:
         for shard in plan([Source("a", str(path))]).shards:
-            count_shard(CountTask(shard, folder, pattern, (), 16, 1 << 29))
+            count_shard(CountTask(shard, Path(folder), pattern, (), 16, 1 << 29))
 
 
 def arrow_alone(path: Path) -> None:

@@ -114,7 +114,10 @@ Inputs = Annotated[
     list[str] | None,
     typer.Argument(metavar="INPUT…", help="Files, folders, globs, URIs or @LIST; NAME=PATH names a source."),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="RUN", help="The run folder.")]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="RUN", help="The run folder: a path, or a URI of an object store."),
+]
 VocabSize = Annotated[
     str | None,
     typer.Option(metavar="N[,N…]", help="All tokens: 256 bytes, merges and special tokens; several sizes at once."),
@@ -207,7 +210,7 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _config(
-    inputs: list[str] | None, output: Path | None, source: dict[str, Any], special: list[str] | None,
+    inputs: list[str] | None, output: str | None, source: dict[str, Any], special: list[str] | None,
     no_special: bool, engine: str, workers: int | None, address: str | None, memory_per_worker: str | None,
     overwrite: bool, count: dict[str, Any], **more: Any,
 ) -> "RunConfig":  # fmt: skip
@@ -223,7 +226,7 @@ def _config(
         count["special_tokens"] = special or []
     values = {
         "sources": _sources(inputs, source),
-        "output": str(output),
+        "output": output,
         "overwrite": overwrite,
         "count": count,
         "engine": _given(engine=engine, workers=workers, address=address, memory_per_worker=memory_per_worker),
@@ -289,9 +292,7 @@ def train(
 
     config = _from_file(context, inputs, "output", "overwrite", "restart")
     if config:
-        config = config.model_copy(
-            update=_given(output=str(output) if output else None, overwrite=overwrite or None, restart=restart or None)
-        )
+        config = config.model_copy(update=_given(output=output, overwrite=overwrite or None, restart=restart or None))
     else:
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
@@ -364,7 +365,7 @@ def count(
 @_command
 def learn(
     context: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: VocabSize = None,
     mixture: Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with a [mixture] table.")] = None,
     alpha: Annotated[str | None, typer.Option(metavar="A", help="Shares in proportion to size^A, 0 to 1.")] = None,
@@ -450,18 +451,22 @@ def learn(
         lists = [WordList(name_, tuple(paths), **columns) for name_, paths in named.items()]
         options = validate(CountConfig, _given(pattern=pattern, special_tokens=specials))
         config.merges(options.special_tokens)
-        run_import(lists, run, overwrite, options, Progress(), RunReport(str(run)))
+        run_import(lists, run, overwrite, options, Progress(), RunReport(run))
     else:
+        from dist_bpe.places import show
+
         for option in ("counts_format", "word_column", "count_column", "source_column", "pattern"):
             if context.params[option] is not None:
-                raise UsageError(f"--{option.replace('_', '-')} has no effect without --counts: {run} has its table.")
+                raise UsageError(
+                    f"--{option.replace('_', '-')} has no effect without --counts: {show(run)} has its table."
+                )
     _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out))
 
 
 @_command
 def export(
-    vocabulary: Annotated[Path, typer.Argument(help="A vocabulary's folder, or one file of it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the files.")],
+    vocabulary: Annotated[str, typer.Argument(help="A vocabulary's folder, or one file of it.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="The folder for the files.")],
     format: Annotated[list[str] | None, typer.Option(help="A format; repeat for more.  [default: all]")] = None,
     overwrite: Overwrite = False,
     verify: Verify = True,
@@ -476,20 +481,20 @@ def export(
 
 @_command
 def add(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
     overwrite: Overwrite = False,
 ) -> None:
     """Add count tables of equal pattern and settings: the same as counting all their documents together."""
     from dist_bpe.pipeline import RunReport, add_runs
     from dist_bpe.progress import Progress
 
-    report = RunReport(str(output))
+    report = RunReport(output)
     add_runs(runs, output, overwrite, Progress(), report)
     _summary(report)
 
 
-Table = Annotated[Path | None, typer.Option(metavar="RUN", help="Measure on a count table, exactly.")]
+Table = Annotated[str | None, typer.Option(metavar="RUN", help="Measure on a count table, exactly.")]
 Texts = Annotated[
     list[str] | None, typer.Option(metavar="[NAME=]PATH", help="Measure on files of text; repeat for more.")
 ]
@@ -561,7 +566,7 @@ def compare(
 
 @_command
 def balance(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: VocabSize = None,
     dev: Annotated[Path | None, typer.Option(metavar="FILE", help="A parallel set to balance on.")] = None,
     test: Annotated[Path | None, typer.Option(metavar="FILE", help="Another, to measure the result on.")] = None,
@@ -702,7 +707,7 @@ def split(
 
 
 def _evaluate(
-    names: list[str], table: Path | None, text: list[str] | None, parallel: Path | None, reference: str | None,
+    names: list[str], table: str | None, text: list[str] | None, parallel: Path | None, reference: str | None,
     text_column: str, group_by: str | None, segmenter: str, word_list: Path | None, pattern: str | None,
 ) -> "list[Evaluation]":  # fmt: skip
     from dist_bpe.counts import CountTable
@@ -833,7 +838,7 @@ def _show_side_by_side(evaluations: "list[Evaluation]") -> None:
     console.print(table)
 
 
-Vocab = Annotated[Path, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
+Vocab = Annotated[str, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
 
 
 @_command
@@ -904,7 +909,7 @@ def plan(
     if not config:
         source = _source(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed)
         options = _given(shard_bytes=shard_bytes, table_bytes=table_bytes)
-        config = _config(inputs, Path(), source, None, False, "local", None, None, None, True, options)
+        config = _config(inputs, ".", source, None, False, "local", None, None, None, True, options)
     planned = make_plan([source.source() for source in config.sources], config.count.shard_bytes)
     if as_json:
         print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")

@@ -6,8 +6,9 @@ attempt to create it wins, later ones are litter. One merge a partition then mak
 source), in memory that depends on the number of runs and not on the number of words; it has a commit, too.
 """
 
+import contextlib
 import dataclasses
-import os
+import fnmatch
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,19 +25,25 @@ from dist_bpe import _core
 from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts, to_numpy
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
+from dist_bpe.places import in_threads
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.sources import Shard
 from dist_bpe.storage import (
     NewFile,
+    RunPath,
+    at,
     create_if_absent,
     digest,
     flush,
-    publish,
+    opened,
+    put,
+    ranges,
     read_json,
+    scratch,
     sealed,
     sha256,
-    step,
+    sizes,
     to_json,
     unsealed,
     write,
@@ -67,7 +74,7 @@ class CountTask:
     """Count one shard, or a piece of it. Everything a worker needs, and nothing that does not pickle."""
 
     shard: Shard
-    staging: str
+    staging: RunPath
     pattern: str
     special_tokens: tuple[str, ...]
     partitions: int
@@ -103,8 +110,8 @@ Frame = tuple[int, int, str]
 class RunSlice:
     """The batches of one partition inside one run file, and its source numbers as numbers of the whole table."""
 
-    path: str
-    commit: str
+    path: RunPath
+    commit: RunPath
     frames: tuple[Frame, ...]
     sources: tuple[int, ...]
 
@@ -117,7 +124,7 @@ class MergeTask:
     slices: tuple[RunSlice, ...]
     sources: tuple[str, ...]
     min_word_count: int
-    staging: str
+    staging: RunPath
     fan_in: int = FAN_IN
 
     def __str__(self) -> str:
@@ -168,22 +175,27 @@ def _checked(value: int, what: str) -> int:
     return value
 
 
-def write_run(path: Path, batches: Iterable[tuple[int, pa.RecordBatch]]) -> dict[str, list[list[Any]]]:
+def write_run(path: RunPath, batches: Iterable[tuple[int, pa.RecordBatch]]) -> dict[str, list[list[Any]]]:
     """Write batches as a run file; returns where those of each partition lie.
 
     Each batch is an Arrow stream of its own (400 bytes more), so that a merge reads and checks just the ones it needs.
     """
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     index: dict[str, list[list[Any]]] = {}
-    with NewFile(path) as file:
-        for partition, batch in batches:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, RUN_SCHEMA, options=options) as writer:
-                writer.write_batch(batch)
-            data = sink.getvalue()
-            index.setdefault(str(partition), []).append([file.tell(), len(data), digest(data)])
-            file.write(data)
-    flush(path)
+    # A run's name is of one attempt alone, and nobody reads it before its commit: in a folder it is written in place.
+    with contextlib.nullcontext(path) if isinstance(path, Path) else scratch(path.parent) as local:
+        with NewFile(local) as file:
+            for partition, batch in batches:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, RUN_SCHEMA, options=options) as writer:
+                    writer.write_batch(batch)
+                data = sink.getvalue()
+                index.setdefault(str(partition), []).append([file.tell(), len(data), digest(data)])
+                file.write(data)
+        if isinstance(path, Path):
+            flush(path)
+        else:
+            put(local, path)
     return index
 
 
@@ -196,7 +208,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     Raises:
         DataError: a text is not UTF-8, or the file cannot be read; names file, row and byte.
     """
-    staging = Path(task.staging)
+    staging = task.staging
     commit = staging / f"{task.name}.json"
     if held := unsealed(commit):
         return held
@@ -266,47 +278,44 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     return unsealed(commit) or _damaged(commit, commit)
 
 
-def _damaged(path: Path, commit: Path) -> NoReturn:
+def _damaged(path: RunPath, commit: RunPath) -> NoReturn:
     commit.unlink(missing_ok=True)
     raise DamagedRunError(f"{path} is damaged or gone: what it held is counted again.")
 
 
-def committed(staging: Path) -> list[dict[str, Any]]:
+def committed(staging: RunPath) -> list[dict[str, Any]]:
     """The commits of shards in a staging folder, whole ones before pieces. Those that do not hold are removed.
 
     The runs they name are checked for their size here, and for their content when they are merged.
     """
     found = []
-    for path in sorted(staging.glob("shard-*.json")):
-        commit = unsealed(path)
-        if commit and all(_size(staging / run["file"]) == _end(run) for run in commit["runs"]):
+    there = sizes(staging)
+    names = sorted(name for name in there if fnmatch.fnmatchcase(name, "shard-*.json"))
+    paths: list[RunPath] = [staging / name for name in names]
+    read: Iterator[dict[str, Any] | None] = in_threads(unsealed, paths)
+    for path, commit in zip(paths, read, strict=True):
+        if commit and all(there.get(run["file"]) == _end(run) for run in commit["runs"]):
             found.append(commit)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
     return sorted(found, key=lambda commit: (len(commit["key"]), commit["key"]))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return -1
 
 
 def _end(run: dict[str, Any]) -> int:
     return max(int(frames[-1][0] + frames[-1][1]) for frames in run["partitions"].values())
 
 
-def merged(staging: Path, folder: Path) -> list[dict[str, Any]]:
+def merged(staging: RunPath, folder: RunPath) -> list[dict[str, Any]]:
     """The commits of parts in a staging folder or moved to `folder`. Those that do not hold are removed."""
     found = []
-    for path in sorted(staging.glob("part-*.json")):
+    paths: list[RunPath] = list(staging.glob("part-*.json"))
+    for path in sorted(paths, key=str):
         part = unsealed(path)
-        places = [staging / part["staged"], folder / part["file"]] if part else []
+        places = [where / part["file"] for where in (staging, folder)] if part else []
         if part and any(place.exists() and sha256(place) == part["sha256"] for place in places):
             found.append(part)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
     return found
 
 
@@ -323,7 +332,7 @@ def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern:
 
 
 def merge_tasks(
-    commits: Sequence[dict[str, Any]], staging: Path, partitions: int, min_word_count: int, fan_in: int
+    commits: Sequence[dict[str, Any]], staging: RunPath, partitions: int, min_word_count: int, fan_in: int
 ) -> list[MergeTask]:
     """The tasks that turn committed runs into parts, one a partition, whatever the order of the commits."""
     sources = tuple(sorted({name for commit in commits for name in commit["sources"]}))
@@ -332,8 +341,8 @@ def merge_tasks(
     for partition in range(partitions):
         slices = tuple(
             RunSlice(
-                str(staging / run["file"]),
-                str(staging / f"{run['file'].rsplit('-', 2)[0]}.json"),
+                staging / run["file"],
+                staging / f"{run['file'].rsplit('-', 2)[0]}.json",
                 tuple((offset, size, checksum) for offset, size, checksum in frames),
                 tuple(number[name] for name in commit["sources"]),
             )
@@ -341,43 +350,38 @@ def merge_tasks(
             for run in commit["runs"]
             if (frames := run["partitions"].get(str(partition)))
         )
-        tasks.append(MergeTask(partition, slices, sources, min_word_count, str(staging), fan_in))
+        tasks.append(MergeTask(partition, slices, sources, min_word_count, staging, fan_in))
     return tasks
 
 
 def _read_slice(run: RunSlice) -> Iterator[pa.RecordBatch]:
     mapping = of_numpy(np.array(run.sources, np.uint32))
-    path = Path(run.path)
     try:
-        descriptor = step("open", path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        with ranges(run.path) as read:
+            for offset, size, checksum in run.frames:
+                data = read(offset, size)
+                if digest(data) != checksum:
+                    _damaged(run.path, run.commit)
+                batch = pa.ipc.open_stream(data).read_next_batch()
+                yield batch.set_column(1, "source", pc.take(mapping, batch.column(1)))
     except FileNotFoundError:
-        _damaged(path, Path(run.commit))
-    try:
-        for offset, size, checksum in run.frames:
-            data = step("read", path, lambda size=size, offset=offset: os.pread(descriptor, size, offset))  # type: ignore[misc]
-            if digest(data) != checksum:
-                _damaged(path, Path(run.commit))
-            batch = pa.ipc.open_stream(data).read_next_batch()
-            yield batch.set_column(1, "source", pc.take(mapping, batch.column(1)))
-    finally:
-        os.close(descriptor)
+        _damaged(run.path, run.commit)
 
 
 def merge_part(task: MergeTask) -> dict[str, Any]:
     """Merge sorted runs into one Parquet part and return its commit; tallies are one a source.
 
-    The commit is {partition, file, staged, rows, sha256, tallies, …}: `file` is the part's final name, `staged` where
-    this attempt left it.
+    The commit is {partition, file, rows, sha256, tallies, …}. The name `file` follows from the content, so that two
+    attempts leave one file, and a part of another table never takes its place.
 
     Raises:
         CountOverflowError: the counts of one word add up to more than 2^64 - 1.
         DamagedRunError: a run is not what was written.
     """
-    staging = Path(task.staging)
+    staging = task.staging
     commit = staging / f"part-{task.partition:05}.json"
     attempt = uuid.uuid4().hex[:12]
-    path = staging / f"part-{task.partition:05}-{attempt}.parquet"
-    intermediate: list[Path] = []
+    intermediate: list[RunPath] = []
     slices = list(task.slices)
     try:
         # Levels: with more runs than can be open at once, groups of them become longer runs first.
@@ -387,21 +391,12 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
             longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
             intermediate.append(longer)
             frames = write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
-            slices.append(
-                RunSlice(str(longer), str(longer), tuple(map(tuple, frames)), tuple(range(len(task.sources))))
-            )
+            slices.append(RunSlice(longer, longer, tuple(map(tuple, frames)), tuple(range(len(task.sources)))))
         merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
-        part = _write_part(path, merger, task.sources)
-        result = {
-            **part,
-            "partition": task.partition,
-            "file": f"part-{task.partition:05}.parquet",
-            "staged": path.name,
-            "peak_bytes": peak_memory_bytes(),
-        }
+        part = _write_part(staging, task.partition, merger, task.sources)
+        result = {**part, "partition": task.partition, "peak_bytes": peak_memory_bytes()}
         if create_if_absent(commit, sealed(result)):
             return result
-        path.unlink()
         return unsealed(commit) or _damaged(commit, commit)
     finally:
         for run in intermediate:
@@ -437,24 +432,24 @@ class CountTable:
         digest: SHA-256 of the manifest: the identity of this table's content.
     """
 
-    folder: Path
+    folder: RunPath
     pattern: str
     special_tokens: tuple[str, ...]
     normalization: Normalization | None
     min_word_count: int
     sources: dict[str, SourceCounts]
-    parts: tuple[Path, ...]
+    parts: tuple[RunPath, ...]
     digest: str
 
     @classmethod
-    def open(cls, folder: str | Path) -> "CountTable":
-        """Open the table of a run folder, or the folder `counts` itself.
+    def open(cls, folder: str | RunPath) -> "CountTable":
+        """Open the table of a run folder (a path, or a URI of an object store), or the folder `counts` itself.
 
         Raises:
             RunError: no finished count table there.
             FormatError: a manifest of another format version, or parts that are missing.
         """
-        folder = Path(folder)
+        folder = at(folder)
         if not (folder / "manifest.json").exists() and (folder / "counts" / "manifest.json").exists():
             folder = folder / "counts"
         path = folder / "manifest.json"
@@ -466,7 +461,8 @@ class CountTable:
         if manifest.get("kind") != "count-table" or manifest.get("format_version") != FORMAT_VERSION:
             raise FormatError(f"{path} is no count table of format {FORMAT_VERSION}; count again with this version.")
         parts = tuple(folder / part["file"] for part in manifest["parts"])
-        missing = [str(part) for part in parts if not part.exists()]
+        there = sizes(folder)
+        missing = [str(part) for part in parts if part.name not in there]
         if missing:
             raise FormatError(f"{folder} lacks {missing[0]}, which its manifest names. Restore it or count again.")
         return cls(
@@ -483,7 +479,7 @@ class CountTable:
     @property
     def rows(self) -> int:
         """Rows of all parts."""
-        return sum(pq.ParquetFile(part).metadata.num_rows for part in self.parts)
+        return sum(int(part["rows"]) for part in read_json(self.folder / "manifest.json")["parts"])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The table's rows as batches of (word, source number in the order of `sources`, count), part by part."""
@@ -559,7 +555,7 @@ def _added_selections(tables: Sequence[CountTable], selections: Sequence[dict[st
     return added
 
 
-def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
+def add_tables(tables: Sequence[CountTable], folder: RunPath) -> CountTable:
     """Merge count tables into a new one in `folder`: byte for byte the table of all their documents counted together.
 
     Raises:
@@ -590,7 +586,7 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
         # The names are sorted in every table, so its rows stay sorted under the numbers of the new one.
         runs = [_read_part(table.parts[partition], sources) for table in tables]
         merger = _core.Merger(runs, len(sources), 0)
-        parts.append(_write_part(folder / f"part-{partition:05}.parquet", merger, sources))
+        parts.append(_write_part(folder, partition, merger, sources))
     values = manifests[0] | manifest(
         resolve(tables[0].pattern),
         tables[0].special_tokens,
@@ -608,40 +604,44 @@ def add_tables(tables: Sequence[CountTable], folder: Path) -> CountTable:
     return CountTable.open(folder)
 
 
-def _read_part(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_part(path: RunPath, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A part's rows as batches of (word, source number in the order of `names`, count)."""
     order = of_texts(names)
-    with pq.ParquetFile(path, read_dictionary=["source"], page_checksum_verification=True) as file:
-        for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
+    with pq.ParquetFile(opened(path), read_dictionary=["source"], page_checksum_verification=True) as parquet:
+        for batch in parquet.iter_batches(batch_size=ROW_GROUP_ROWS >> 3):
             source = batch.column("source")
             numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
             column = pc.take(numbers, source.indices)
             yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=RUN_SCHEMA)
 
 
-def _write_part(path: Path, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
+def _write_part(folder: RunPath, partition: int, merger: _core.Merger, sources: Sequence[str]) -> dict[str, Any]:
     """Write merged rows as a part, as `merge_part` does."""
     rows = 0
     names = of_texts(sources)
-    with (
-        publish(path) as temporary,
-        NewFile(temporary) as sink,
-        pq.ParquetWriter(
-            sink,
-            TABLE_SCHEMA,
-            compression="zstd",
-            use_dictionary=["source"],
-            write_statistics=["word"],
-            write_page_checksum=True,
-        ) as parquet,
-    ):
-        # A row group is a fixed number of rows, so that its borders follow from the content alone.
-        for table in _row_groups(merger):
-            if STOP.is_set():
-                raise Stopped("stopped")
-            source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
-            parquet.write_table(
-                pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA), row_group_size=ROW_GROUP_ROWS
-            )
-            rows += table.num_rows
-    return {"file": path.name, "rows": rows, "sha256": sha256(path), "tallies": merger.tallies()}
+    with scratch(folder) as temporary:
+        with (
+            NewFile(temporary) as sink,
+            pq.ParquetWriter(
+                sink,
+                TABLE_SCHEMA,
+                compression="zstd",
+                use_dictionary=["source"],
+                write_statistics=["word"],
+                write_page_checksum=True,
+            ) as parquet,
+        ):
+            # A row group is a fixed number of rows, so that its borders follow from the content alone.
+            for table in _row_groups(merger):
+                if STOP.is_set():
+                    raise Stopped("stopped")
+                source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
+                parquet.write_table(
+                    pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),
+                    row_group_size=ROW_GROUP_ROWS,
+                )
+                rows += table.num_rows
+        content = sha256(temporary)
+        file = f"part-{partition:05}-{content[:16]}.parquet"
+        put(temporary, folder / file)
+    return {"file": file, "rows": rows, "sha256": content, "tallies": merger.tallies()}

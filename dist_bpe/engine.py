@@ -14,13 +14,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dist_bpe import budget
 from dist_bpe.errors import DistBpeError, RunError, UsageError
 from dist_bpe.ledger import Ledger, Unit
-from dist_bpe.storage import write
+from dist_bpe.remote import RemotePath
+from dist_bpe.storage import RunPath, write
 
 T = TypeVar("T", bound=Unit)
 R = TypeVar("R")
@@ -54,7 +54,7 @@ class Engine(Protocol):
     memory_per_worker: int
     """Bytes."""
 
-    def probe(self, folder: Path) -> None:
+    def probe(self, folder: RunPath) -> None:
         """Check that all nodes run this version of the package, and read and write the same folder.
 
         Raises:
@@ -138,7 +138,7 @@ class LocalEngine:
         self.memory_per_worker = memory_per_worker or budget.available() // self.workers
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="dist-bpe")
 
-    def probe(self, folder: Path) -> None:
+    def probe(self, folder: RunPath) -> None:
         """See `Engine.probe`; this process is the only node."""
 
     def start(self, function: Callable[[Any], Any], task: Any, elsewhere: bool) -> "Future[Any]":  # noqa: ARG002
@@ -254,14 +254,14 @@ class RayEngine:
         self._turn = self._lost = 0
         self._looked = -math.inf
 
-    def probe(self, folder: Path) -> None:
+    def probe(self, folder: RunPath) -> None:
         """See `Engine.probe`. A node that does not answer is passed over: the ledger copes with those."""
         token = uuid.uuid4().hex
         write(folder / "probe", token.encode())
+        where = folder.uri() if isinstance(folder, RemotePath) else str(folder)
 
         def look(node: str) -> dict[str, str]:  # pickled by value, so that it runs where the package is missing
             import socket
-            from pathlib import Path
 
             found = {"node": f"{socket.gethostname()} ({node[:8]})"}
             try:
@@ -269,6 +269,8 @@ class RayEngine:
 
                 import dist_bpe
                 from dist_bpe import _core
+                from dist_bpe.errors import DistBpeError
+                from dist_bpe.storage import at, write
 
                 found |= {
                     "dist_bpe": dist_bpe.__version__,
@@ -278,10 +280,10 @@ class RayEngine:
             except ImportError as error:
                 return found | {"missing": str(error)}
             try:
-                same = (Path(folder) / "probe").read_text() == token
-                (Path(folder) / f"probe-{node}").write_text(token)
-            except OSError as error:
-                return found | {"unreachable": f"{error.strerror}"}
+                same = (at(where) / "probe").read_text() == token
+                write(at(where) / f"probe-{node}", token.encode())
+            except (OSError, DistBpeError) as error:
+                return found | {"unreachable": getattr(error, "strerror", None) or str(error)}
             return found if same else found | {"unreachable": "it holds other files"}
 
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy

@@ -25,6 +25,7 @@ from dist_bpe.counts import CountTable, word_starts
 from dist_bpe.documents import Skipped, of_numpy, to_numpy
 from dist_bpe.errors import DataError, FormatError, SourceError, UsageError
 from dist_bpe.formats import BYTES, merge_columns, tiktoken_ranks
+from dist_bpe.places import show
 from dist_bpe.pretokenize import Normalization, Pattern, find, resolve
 from dist_bpe.sources import Source, plan
 from dist_bpe.vocabulary import Vocabulary
@@ -218,6 +219,8 @@ def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
         UsageError: nothing of that name, or the library it needs is not installed.
         FormatError: a damaged file.
     """
+    if "://" in text:
+        return Tokenizer.of(Vocabulary.load(text, pattern), show(text))
     path = Path(text)
     if not path.exists():
         return _tiktoken_encoding(text.removeprefix("tiktoken:"))

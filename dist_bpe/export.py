@@ -25,6 +25,7 @@ from dist_bpe.formats import (
     write,
 )
 from dist_bpe.pretokenize import PROBES, Pattern, differs_in_tiktoken, differs_in_tokenizers
+from dist_bpe.storage import RunPath, at
 from dist_bpe.vocabulary import Vocabulary
 
 DEFAULT_LIBRARIES = ("tokenizers", "tiktoken")
@@ -33,7 +34,7 @@ DEFAULT_LIBRARIES = ("tokenizers", "tiktoken")
 
 def export(
     vocabulary: Vocabulary,
-    folder: str | Path,
+    folder: str | RunPath,
     formats: Iterable[str] | None = None,
     *,
     libraries: Iterable[str] | None = DEFAULT_LIBRARIES,
@@ -71,7 +72,7 @@ def export(
         else:
             outcome.update(verify(temporary, asked, vocabulary))
 
-    publish_files(Path(folder), content, check)
+    publish_files(at(folder), content, check)
     return outcome | {name: f"not written: {reason}" for name, reason in left_out.items()}
 
 

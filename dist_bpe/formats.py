@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize import GPT2, Normalization, Pattern, find, find_splits, normalization_form
-from dist_bpe.storage import publish, publish_folder, sha256, to_json
+from dist_bpe.remote import RemotePath
+from dist_bpe.storage import RunPath, publish, publish_folder, sha256, to_json
 
 Role = Literal["bos", "eos", "pad", "unk", "other"]
 """What a special token is for: begin and end of text, padding of batches, unknown; `other` is for the user to say."""
@@ -772,13 +773,16 @@ def manifest(
     return to_json(value)
 
 
-def publish_files(folder: Path, files: Mapping[str, bytes], check: Callable[[Path], None] = lambda _: None) -> None:
+def publish_files(folder: RunPath, files: Mapping[str, bytes], check: Callable[[Path], None] = lambda _: None) -> None:
     """Put a vocabulary's files, manifest.json among them, into a folder: all of them, or none.
 
     They are written to a temporary folder, looked at by `check`, and moved. A new folder appears whole. In one that is
     there already the old manifest goes first, the new one comes last, and files of the old one that are no more are
     removed; what else lies there (a model, a report) is left alone. So a folder with a manifest is always complete.
     """
+    if isinstance(folder, RemotePath):
+        _publish_objects(folder, files, check)
+        return
     try:
         if not folder.exists():
             with publish_folder(folder) as temporary:
@@ -799,12 +803,23 @@ def publish_files(folder: Path, files: Mapping[str, bytes], check: Callable[[Pat
         raise UsageError(f"the files cannot be written to {folder}: {error.strerror or error}.") from error
 
 
+def _publish_objects(folder: RemotePath, files: Mapping[str, bytes], check: Callable[[Path], None]) -> None:
+    """As `publish_files`: what an object store holds of it without its manifest is no vocabulary."""
+    with tempfile.TemporaryDirectory() as name:
+        _write_all(Path(name), files)
+        check(Path(name))
+    old = _manifest_files(folder)
+    folder.delete([folder / gone for gone in (MANIFEST, *(old.keys() - files.keys()))])
+    for file in sorted(files, key=MANIFEST.__eq__):
+        (folder / file).write_bytes(files[file])
+
+
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
         (folder / name).write_bytes(content)
 
 
-def _manifest_files(folder: Path) -> dict[str, str]:
+def _manifest_files(folder: RunPath) -> dict[str, str]:
     """The SHA-256 of each file that a folder's manifest names; empty if there is no manifest of ours."""
     try:
         value = json.loads((folder / MANIFEST).read_bytes())
@@ -816,7 +831,7 @@ def _manifest_files(folder: Path) -> dict[str, str]:
         return {}
 
 
-def load(path: Path, pattern: Pattern | None = None) -> VocabularyData:
+def load(path: RunPath, pattern: Pattern | None = None) -> VocabularyData:
     """Read a vocabulary from its folder, or from one of its files (with those that belong to it beside it).
 
     Of several formats in a folder the one that carries most is read. Files whose SHA-256 is in the folder's manifest
@@ -859,7 +874,7 @@ def load(path: Path, pattern: Pattern | None = None) -> VocabularyData:
     )
 
 
-def read(folder: Path, format: str, pattern: Pattern | None = None) -> VocabularyData:
+def read(folder: RunPath, format: str, pattern: Pattern | None = None) -> VocabularyData:
     """Read the files of one format in a folder.
 
     Args:
@@ -873,7 +888,7 @@ def read(folder: Path, format: str, pattern: Pattern | None = None) -> Vocabular
     return read_files([folder / name for name in FORMATS[format].files], format, pattern)
 
 
-def read_files(paths: Sequence[Path], format: str, pattern: Pattern | None = None) -> VocabularyData:
+def read_files(paths: Sequence[RunPath], format: str, pattern: Pattern | None = None) -> VocabularyData:
     """As `read`, with the paths of the files in the order of `Format.files`."""
     if format == "gpt2":
         data = read_gpt2(_read(paths[0]), _read(paths[1]), pattern or GPT2)
@@ -892,7 +907,7 @@ def read_files(paths: Sequence[Path], format: str, pattern: Pattern | None = Non
     return data
 
 
-def _read(path: Path) -> bytes:
+def _read(path: RunPath) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

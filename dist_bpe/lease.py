@@ -8,20 +8,26 @@ different machines are never compared.
 The new owner then renames `RUN/staging/<its predecessor's number>` to its own number. That is the fence: all that a
 driver and its workers write on the way to a finished table lies below that path, and it leads nowhere any more for one
 that was paused, thought dead, and wakes. A number is never used twice.
+
+An object store cannot rename. There the new owner goes on under its predecessor's prefix if it goes on with its plan:
+what the woken one commits there is what any other attempt would have. A new plan begins under a new prefix. And the
+table is published by a request that fails if the manifest was replaced since, see `pipeline`.
 """
 
 import contextlib
 import json
 import os
-import shutil
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from dist_bpe.errors import RunError
-from dist_bpe.storage import create_if_absent, move
+from dist_bpe.errors import DistBpeError, RunError, UsageError
+from dist_bpe.remote import RemotePath
+from dist_bpe.storage import RunPath, create_if_absent, move, remove
 
 FOLDER = "lease"
 STAGING = "staging"
@@ -34,36 +40,67 @@ _BEAT_DIGITS = 20
 class Lease:
     """The right to write to a run folder; `take` gives it, `release` ends it."""
 
-    def __init__(self, run: Path, number: int) -> None:
+    def __init__(self, run: RunPath, number: int) -> None:
         self.number = number
         self.staging = run / STAGING / f"{number:06}"
         self._run = run
         self._file = run / FOLDER / f"{number:06}"
+        self._content = ""
+        self._looked = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="dist-bpe lease", daemon=True)
 
-    def check(self) -> None:
-        """Go on only as the owner.
+    def check(self, now: bool = False) -> None:
+        """Go on only as the owner. An object store is asked every few seconds only, or `now`: it is no fence anyway.
 
         Raises:
             RunError: another driver took the run over while this one was paused or cut off.
         """
-        if not self._file.exists():
+        if isinstance(self._run, RemotePath):
+            if not now and time.monotonic() - self._looked < BEAT_SECONDS:
+                return
+            lost = max(_numbers(self._run / FOLDER), default=0) != self.number
+            self._looked = time.monotonic()
+        else:
+            lost = not self._file.exists()
+        if lost:
             raise RunError(
                 f"another driver has taken over {self._run} while this one was paused or cut off from it; "
                 "it goes on there, and this one has stopped."
             )
 
+    def begin(self) -> None:
+        """Stage where nobody but this owner has written."""
+        self.staging = self._run / STAGING / f"{self.number:06}"
+
+    def take(self, owner: dict[str, Any]) -> bool:
+        """Make the file of this number; False if somebody else has."""
+        self._content = f"{json.dumps(owner)}\n"
+        content = f"{0:<{_BEAT_DIGITS}}{self._content}".encode()
+        if not create_if_absent(self._file, content):
+            return False
+        if isinstance(self._file, RemotePath) and self._file.create(content + b"another"):
+            raise UsageError(
+                f"{self._run} lies in a store that does not keep to conditional requests (If-None-Match): two drivers "
+                "could take one run there. Name a folder elsewhere."
+            )
+        return True
+
     def release(self) -> None:
         """Let the next driver begin at once. The file stays, so that its number is not used again."""
         self._ended.set()
         self._thread.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, DistBpeError):
+            self.check(now=True)
             self._write(RELEASED)
 
     def _write(self, beat: str) -> None:
+        beat = beat.ljust(_BEAT_DIGITS)
+        if isinstance(self._file, RemotePath):
+            self._file.write_bytes((beat + self._content).encode())
+            return
         with self._file.open("r+b", buffering=0) as file:
-            file.write(beat.ljust(_BEAT_DIGITS).encode())
+            file.write(beat.encode())
 
     def _keep(self) -> None:
         beat = 0
@@ -71,39 +108,36 @@ class Lease:
             beat += 1
             try:
                 self._write(str(beat))
-            except OSError:
+            except (OSError, DistBpeError):
                 continue  # storage out of reach: try until it is back. Or the file is gone, which `check` sees.
 
 
 @contextlib.contextmanager
-def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
+def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
 
     Raises:
         RunError: another driver works on it.
+        UsageError: a store that knows no conditional requests.
     """
     folder = run / FOLDER
     before = max(_numbers(folder), default=0)
     if before:
         _wait_for_the_end_of(folder / f"{before:06}", run, say)
     owned = Lease(run, before + 1)
-    owner = {"host": socket.gethostname(), "pid": os.getpid(), "process": _process(os.getpid())}
-    made = create_if_absent(owned._file, f"{0:<{_BEAT_DIGITS}}{json.dumps(owner)}\n".encode())
+    owner = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "process": _process(os.getpid()),
+        "driver": uuid.uuid4().hex,
+    }
     # Someone may have made a higher number, and removed this one, since the look into the folder.
-    if not made or max(_numbers(folder)) != owned.number:
+    if not owned.take(owner) or max(_numbers(folder)) != owned.number:
         raise RunError(f"another driver began to work on {run} at this moment; this one has stopped.")
     for number in _numbers(folder):
         if number < owned.number:
             (folder / f"{number:06}").unlink(missing_ok=True)
-    for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
-        if litter.is_file():
-            litter.unlink(missing_ok=True)
-    owned.staging.parent.mkdir(exist_ok=True)
-    for found in list(owned.staging.parent.iterdir()):
-        if found.name.isdigit():
-            move(found, owned.staging)
-        else:
-            shutil.rmtree(found, ignore_errors=True)  # one that was never finished making
+    _take_up(run, owned)
     owned._thread.start()
     try:
         yield owned
@@ -111,13 +145,34 @@ def lease(run: Path, say: Callable[[str], None]) -> Iterator[Lease]:
         owned.check()  # if the run is lost, that comes first: the other error is a consequence
         raise
     finally:
-        if owned._file.exists():
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if owned._file.exists():
                 owned.staging.parent.rmdir()  # where nothing is left to go on with
         owned.release()
 
 
-def _numbers(folder: Path) -> list[int]:
+def _take_up(run: RunPath, owned: Lease) -> None:
+    """Make what the driver before left in staging ours."""
+    if isinstance(run, RemotePath):
+        found = sorted(path for path in (run / STAGING).iterdir() if path.name.isdigit())
+        for older in found[:-1]:
+            remove(older)  # a driver died between beginning anew and removing what it began with
+        if found:
+            owned.staging = found[-1]
+        return
+    for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
+        if litter.is_file():
+            litter.unlink(missing_ok=True)
+    staging = run / STAGING
+    staging.mkdir(exist_ok=True)
+    for left in list(staging.iterdir()):
+        if left.name.isdigit():
+            move(left, staging / f"{owned.number:06}")
+        else:
+            remove(left)  # one that was never finished making
+
+
+def _numbers(folder: RunPath) -> list[int]:
     return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
 
 
@@ -130,7 +185,7 @@ def _process(pid: int) -> str:
     return ""
 
 
-def _wait_for_the_end_of(path: Path, run: Path, say: Callable[[str], None]) -> None:
+def _wait_for_the_end_of(path: RunPath, run: RunPath, say: Callable[[str], None]) -> None:
     """Return once the owner in a lease file is known to have ended.
 
     Raises:

@@ -17,6 +17,7 @@ from dist_bpe.counts import RUN_SCHEMA, CountTable, word_starts
 from dist_bpe.documents import to_numpy
 from dist_bpe.errors import UsageError
 from dist_bpe.progress import human_bytes
+from dist_bpe.storage import opened
 
 BATCH_WORDS = 65_536
 
@@ -102,7 +103,7 @@ def check_memory(table: CountTable, min_word_count: int, memory: int) -> None:
     most = sum(source.unique_words for source in table.sources.values())
     size = 0
     for part in table.parts:
-        metadata = pq.read_metadata(part)
+        metadata = pq.read_metadata(opened(part))
         size += sum(metadata.row_group(i).column(0).total_uncompressed_size for i in range(metadata.num_row_groups))
     if budget.learn_bytes(most, size) <= memory:
         return

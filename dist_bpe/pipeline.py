@@ -53,9 +53,23 @@ from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_mer
 from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
+from dist_bpe.remote import RemotePath
 from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import move, publish_folder, sealed, sha256, to_json, unsealed, write
+from dist_bpe.storage import (
+    RunPath,
+    at,
+    move,
+    publish_folder,
+    put,
+    remove,
+    sealed,
+    sha256,
+    sizes,
+    to_json,
+    unsealed,
+    write,
+)
 from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
@@ -91,10 +105,13 @@ class RunReport:
     bytes_per_token: dict[str, float] = field(default_factory=dict)
     curve: dict[int, dict[str, float]] = field(default_factory=dict)
     chosen: list[str | None] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)
+    folders: list[RunPath] = field(default_factory=list)
     verification: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     left_out: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.output = places.show(self.output)  # without secrets
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -115,7 +132,7 @@ class RunReport:
 
 def count(
     *sources: Source,
-    output: str | Path,
+    output: str | RunPath,
     engine: str = "ray",
     workers: int | None = None,
     address: str | None = None,
@@ -129,7 +146,7 @@ def count(
 
     Args:
         sources: what to read.
-        output: the run folder; the table lies in its folder `counts`.
+        output: the run folder, a path or a URI of an object store; the table lies in its folder `counts`.
         engine: "ray" (embedded, or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
         workers: tasks at once; by default one a processor.
         address: the Ray cluster to join.
@@ -153,7 +170,7 @@ def count(
                 {f.name: getattr(s, f.name) for f in dataclasses.fields(s)} | {"paths": s.list_of_paths()}
                 for s in sources
             ],
-            "output": str(output),
+            "output": output.uri() if isinstance(output, RemotePath) else str(output),
             "overwrite": overwrite,
             "restart": restart,
             "count": options,
@@ -165,19 +182,14 @@ def count(
             },
         },
     )
-    return run_count(config, Progress(progress), RunReport(str(output)))
+    return run_count(config, Progress(progress), RunReport(config.output))
 
 
 def run_count(config: RunConfig, progress: Progress, report: RunReport) -> CountTable:
     """Plan, count and merge; see `count`."""
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
-    if "://" in config.output:
-        raise UsageError(
-            f"the output {places.show(config.output)} is no path: a run needs a folder on a local or network file "
-            "system that all nodes share. Copy the finished files elsewhere afterwards."
-        )
-    output = Path(config.output)
+    output = at(config.output)
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
     sources = [source.source() for source in config.sources]
@@ -204,7 +216,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
     try:
         with lease(output, progress.say) as owned:
-            _begin(output, owned.staging, fingerprint(planned, sources, options), config, progress)
+            _begin(output, owned, fingerprint(planned, sources, options), config, progress)
             counted = owned.staging.exists()
             if counted:
                 _count_into(output, owned, planned, pattern, config, progress, report)
@@ -212,7 +224,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
             _doubts(table, config.count, progress, report)
             if counted or not (output / REPORT).exists():
                 report.stages = progress.records
-                owned.check()
+                owned.check(now=True)
                 write(output / REPORT, to_json(report.as_json()))
     except BaseException:
         if fresh:
@@ -245,18 +257,21 @@ def _doubts(table: CountTable, options: CountConfig, progress: Progress, report:
         _warn(progress, report, f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
 
 
-def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: RunConfig, progress: Progress) -> None:
+def _begin(
+    output: RunPath, owned: Lease, planned: dict[str, Any] | None, config: RunConfig, progress: Progress
+) -> None:
     """Leave a staging folder with this plan in it, new or to go on with; none if the table is there already.
 
     Raises:
         RunError: what lies there, finished or not, was made of other inputs or by other options.
     """
     # The plan lies where what it speaks of lies: in staging first, and beside the table once that is finished.
-    begun, finished = staging / PLAN, output / PLAN
-    if staging.exists():
+    begun, finished = owned.staging / PLAN, output / PLAN
+    if owned.staging.exists():
         old = unsealed(begun)
         if config.restart or not old or planned is None:
-            shutil.rmtree(staging)
+            owned.check(now=True)
+            remove(owned.staging)
         elif changed := differences(_without_table(old), planned):
             raise RunError(
                 f"{output} holds an unfinished run that this command cannot go on with: {shown(changed)}. Give the "
@@ -278,9 +293,14 @@ def _begin(output: Path, staging: Path, planned: dict[str, Any] | None, config: 
             f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
             "folder, or replace it with --overwrite."
         )
+    owned.begin()
+    staging = owned.staging
+    if isinstance(staging, RemotePath):
+        write(staging / PLAN, sealed(planned or {}))
+        return
     # Made whole beside its name, so that a staging folder always holds its plan.
     new = staging.with_name(f".{staging.name}")
-    shutil.rmtree(new, ignore_errors=True)
+    remove(new)
     new.mkdir()
     if planned is not None:
         write(new / PLAN, sealed(planned))
@@ -291,7 +311,7 @@ def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plan.items() if name != "table"}
 
 
-def _remove_if_empty(output: Path) -> None:
+def _remove_if_empty(output: RunPath) -> None:
     """Remove the folders that this run made, if it leaves nothing in them, and no other driver has come since."""
     with contextlib.suppress(OSError):
         if any(path.name != LEASE for path in output.iterdir()):
@@ -305,7 +325,7 @@ def _remove_if_empty(output: Path) -> None:
 
 
 def _count_into(
-    output: Path,
+    output: RunPath,
     owned: Lease,
     planned: Plan,
     pattern: Pattern,
@@ -330,7 +350,7 @@ def _count_into(
                 )
                 engine.probe(staging.resolve())
                 stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
-            free = shutil.disk_usage(staging).free
+            free = shutil.disk_usage(staging).free if isinstance(staging, Path) else math.inf
             if free < STAGED_SHARE * planned.bytes:
                 _warn(
                     progress,
@@ -357,23 +377,22 @@ def _count_into(
         }
         for text in skipped.warnings():
             _warn(progress, report, text)
-        owned.check()
         texts = tuple(token.text for token in config.count.special_tokens)
         values = manifest(
             pattern, texts, config.count.normalization, config.count.max_word_bytes, config.count.min_word_count,
             commits, parts, selection,
         )  # fmt: skip
-        _publish_table(output, staging, parts, to_json(values))
+        _publish_table(output, staging, parts, to_json(values), owned)
         finished = True
     finally:
         kept = 0 if finished else len(list(staging.glob("shard-*.json")))
-        if kept and (staging / PLAN).exists():
+        if kept and unsealed(staging / PLAN):
             progress.say(
                 f"count: {kept:,} of {len(planned.shards):,} shards are finished and kept in {output}; the same "
                 "command goes on from there."
             )
         else:
-            shutil.rmtree(staging, ignore_errors=True)
+            remove(staging)
 
 
 def _counted(
@@ -393,7 +412,7 @@ def _counted(
         (
             CountTask(
                 shard,
-                str(place),
+                place,
                 options.pattern,
                 texts,
                 options.partitions,
@@ -418,7 +437,7 @@ def _counted(
             stage.advance(commit["bytes"], f"shard {done:,} of {len(planned.shards):,}")
     commits = ledger.results()
     if not any(totals["bytes"] for commit in commits for totals in commit["totals"]):
-        shutil.rmtree(owned.staging)  # there is nothing to go on with
+        remove(owned.staging)  # there is nothing to go on with
         looked = ", ".join(file.path for file in planned.files[:5]) + (", …" if len(planned.files) > 5 else "")
         raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
     return commits
@@ -450,13 +469,27 @@ def _merged(
     return ledger.results()
 
 
-def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]], content: bytes) -> None:
-    """Move the finished table to its place. Every path begins or ends in staging, which only the owner can reach."""
+def _publish_table(
+    output: RunPath,
+    staging: RunPath,
+    parts: Sequence[dict[str, Any]],
+    content: bytes,
+    owned: Lease | None = None,
+) -> None:
+    """Move the finished table to its place."""
+    if isinstance(output, RemotePath):
+        _publish_objects(output, staging, parts, content, owned)
+        return
+    if isinstance(staging, RemotePath):
+        raise TypeError("what is staged in an object store belongs to a run there")
+    if owned:
+        owned.check()
+    # Every path begins or ends in staging, which only the owner can reach.
     folder = staging / COUNTS
     folder.mkdir(exist_ok=True)
     for part in parts:
-        if (staging / part["staged"]).exists():
-            move(staging / part["staged"], folder / part["file"])
+        if (staging / part["file"]).exists():
+            move(staging / part["file"], folder / part["file"])
     # Only by renames, so that the folder never holds what a crash left half-written.
     write(staging / "manifest.json", content)
     move(staging / "manifest.json", folder / "manifest.json")
@@ -467,11 +500,51 @@ def _publish_table(output: Path, staging: Path, parts: Sequence[dict[str, Any]],
     move(folder, output / COUNTS)
     if plan:
         move(staging / PLAN, output / PLAN)
-    shutil.rmtree(staging, ignore_errors=True)
+    remove(staging)
 
 
-def add_runs(runs: Sequence[Path], output: Path, overwrite: bool, progress: Progress, report: RunReport) -> CountTable:
+def _publish_objects(
+    output: RemotePath,
+    staging: RunPath,
+    parts: Sequence[dict[str, Any]],
+    content: bytes,
+    owned: Lease | None,
+) -> None:
+    """Copy the parts to their place, and put the manifest there: the one step that makes the table.
+
+    Parts are named by their content: those of one table never touch those of another, and readers of the old table keep
+    theirs until the end. The manifest is put on the condition that nobody has put one since this driver was the owner.
+    """
+    folder = output / COUNTS
+    manifest = folder / "manifest.json"
+    before = manifest.version()
+    if owned:
+        owned.check(now=True)
+    for part in parts:
+        source = staging / part["file"]
+        if isinstance(source, RemotePath):
+            source.copy(folder / part["file"])
+        else:
+            put(source, folder / part["file"])
+    if not manifest.replace(content, before):
+        raise RunError(
+            f"something else has put a count table into {output} at this moment; this one was not put there."
+        )
+    if plan := unsealed(staging / PLAN):
+        write(output / PLAN, sealed(plan | {"table": sha256(manifest)}))
+    named = {part["file"] for part in parts} | {"manifest.json"}
+    old = [folder / name for name in folder.sizes() if name not in named]
+    if owned:
+        owned.check(now=True)
+    folder.delete(old)
+    remove(staging)
+
+
+def add_runs(
+    runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bool, progress: Progress, report: RunReport
+) -> CountTable:
     """Add the count tables of run folders into another; see `add_tables`."""
+    output = at(output)
     tables = [CountTable.open(run) for run in runs]
     if len(tables) < 2:
         raise UsageError("name at least two run folders to add.")
@@ -517,18 +590,19 @@ def import_counts(
     for option in ("shard_bytes", "max_word_bytes"):
         if getattr(config, option) is not None:
             raise UsageError(f"{option} has no effect on lists of words: leave it out.")
-    return run_import(lists, Path(output), overwrite, config, Progress(progress), RunReport(str(output)))
+    return run_import(lists, output, overwrite, config, Progress(progress), RunReport(str(output)))
 
 
 def run_import(
     lists: Sequence[WordList],
-    output: Path,
+    output: str | RunPath,
     overwrite: bool,
     config: CountConfig,
     progress: Progress,
     report: RunReport,
 ) -> CountTable:
     """Gather lists of words into a table; see `import_counts`."""
+    output = at(output)
     pattern = resolve(config.pattern)
     check_special_tokens(config.special_tokens)
     if (output / COUNTS).exists() and not overwrite:
@@ -538,7 +612,8 @@ def run_import(
     with contextlib.ExitStack() as stack:
         if fresh:
             stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
-        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=output)))
+        where = output if isinstance(output, Path) else None
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=where)))
         with progress.stage("gather", unit="words") as stage:
             commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
             stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
@@ -565,7 +640,7 @@ def _warn(progress: Progress, report: RunReport, text: str) -> None:
 
 @overload
 def learn(
-    counts: CountTable | str | Path,
+    counts: CountTable | str | RunPath,
     vocab_size: int,
     *,
     special_tokens: Sequence[str | SpecialToken] | None = None,
@@ -604,7 +679,7 @@ def learn(
 
 
 def learn(
-    counts: CountTable | str | Path | Mapping[str, int] | Mapping[bytes, int],
+    counts: CountTable | str | RunPath | Mapping[str, int] | Mapping[bytes, int],
     vocab_size: int | None = None,
     *,
     num_merges: int | None = None,
@@ -659,7 +734,7 @@ def learn(
             unknown_token=unknown_token,
             **options,
         )
-    if isinstance(counts, (str, Path)):
+    if isinstance(counts, (str, Path, RemotePath)):
         counts = CountTable.open(counts)
     if special_tokens is None:
         special_tokens = counts.special_tokens if isinstance(counts, CountTable) else ()
@@ -851,7 +926,7 @@ def train(config: RunConfig, progress: Progress | None = None) -> RunReport:
 
 
 def learn_and_export(
-    run: str | Path,
+    run: str | RunPath,
     config: LearnConfig,
     special_tokens: Sequence[SpecialToken] | None = None,
     name: str | None = None,
@@ -870,8 +945,8 @@ def learn_and_export(
     else:
         check_special_tokens(special_tokens)
     progress = Progress()
-    report = RunReport(str(run), table)
-    options = _ExportOptions(str(run), name, overwrite, verify, verify_transformers)
+    report = RunReport(str(at(run)), table)
+    options = _ExportOptions(run, name, overwrite, verify, verify_transformers)
     _learn_and_export(table, config, special_tokens, options, progress, report, dev)
     return report
 
@@ -880,7 +955,7 @@ def learn_and_export(
 class _ExportOptions:
     """The part of a `RunConfig` that exporting looks at."""
 
-    output: str
+    output: str | RunPath
     name: str | None
     overwrite: bool
     verify: bool
@@ -901,7 +976,7 @@ def _learn_and_export(
     folders = {}
     for size in config.vocab_size:
         name = str(size) if options.name is None else options.name if one else f"{options.name}-{size}"
-        folders[size] = Path(options.output) / VOCABULARIES / name
+        folders[size] = at(options.output) / VOCABULARIES / name
         if folders[size].exists() and not options.overwrite:
             raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
     largest, learned, weights = run_learn(table, config, specials, progress, report, dev)
@@ -918,7 +993,7 @@ def _learn_and_export(
                 libraries=_libraries(options.verify, options.verify_transformers),
                 fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)}), weights, dev),
             )
-            stage.advance(sum(file.is_file() for file in folder.iterdir()))
+            stage.advance(len(sizes(folder)))
             report.folders.append(folder)
     for text in not_carried(largest.data):
         _warn(progress, report, text)
@@ -936,7 +1011,7 @@ class BalanceReport:
     tried: list[tuple[str, Outcome]] = field(default_factory=list)
     best: tuple[str, Outcome] | None = None
     test: Outcome | None = None
-    file: Path | None = None
+    file: RunPath | None = None
     warnings: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -951,7 +1026,7 @@ class BalanceReport:
 
 
 def balance_run(
-    run: str | Path,
+    run: str | RunPath,
     config: LearnConfig,
     *,
     dev: Corpus | None = None,
@@ -966,7 +1041,7 @@ def balance_run(
     with_frontier: bool = False,
     with_search: bool = False,
     premium: float | None = None,
-    output: Path | None = None,
+    output: RunPath | None = None,
 ) -> BalanceReport:
     """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
 
@@ -1056,10 +1131,16 @@ def _fingerprints(
 
 
 def export_vocabulary(
-    path: Path, output: Path, formats: Sequence[str] | None, overwrite: bool, verify: bool, transformers: bool
+    path: str | RunPath,
+    output: str | RunPath,
+    formats: Sequence[str] | None,
+    overwrite: bool,
+    verify: bool,
+    transformers: bool,
 ) -> list[str]:
     """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
     chosen_formats(formats)
+    output = at(output)
     if output.exists() and any(output.iterdir()) and not overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
     vocabulary = Vocabulary.load(path)

@@ -1,8 +1,10 @@
 """Where runs live: files that appear whole or not at all, and names that only one writer can take.
 
-Everything here is a local or shared POSIX folder. Presence means done: a reader never sees half a file, because each is
-written under a temporary name beside its own, flushed to the disk, and renamed. Every write, flush, link and rename
-goes through `step`, which repeats what may pass, and where tests inject faults.
+A run lives in a local or shared POSIX folder, or under a prefix of an object store (`remote`). Presence means done: a
+reader never sees half a file. In a folder each is written under a temporary name beside its own, flushed to the disk,
+and renamed; every write, flush, link and rename goes through `step`, which repeats what may pass, and where tests
+inject faults. Objects appear whole by themselves; large ones are written to a local temporary file first, so that a
+failed upload can be repeated.
 """
 
 import contextlib
@@ -12,6 +14,7 @@ import io
 import json
 import os
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,8 +22,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dist_bpe.errors import FormatError, RunError
+from dist_bpe.places import LOCAL, split
+from dist_bpe.remote import RemotePath, remote
 
 R = TypeVar("R")
+
+RunPath = Path | RemotePath
+"""Where a run, or something of it, lies."""
 
 #: Seconds from the first failure of a step to the moment of giving up.
 RETRY_SECONDS = 60.0
@@ -35,6 +43,23 @@ _PASSING = _FULL | {
 
 #: Called before each step with its name and path, by tests alone.
 inject: Callable[[str, Path], None] | None = None
+
+
+def at(text: "str | RunPath") -> RunPath:
+    """The path of a run folder as a user writes it: a local path, or a URI of an object store.
+
+    Raises:
+        UsageError: a URI of a place that cannot hold a run.
+    """
+    if not isinstance(text, str):
+        # A Path made of a URI has lost one of its slashes.
+        if isinstance(text, RemotePath) or ":/" not in str(text):
+            return text
+        text = str(text).replace(":/", "://", 1)
+    if "://" not in text:
+        return Path(text)
+    place, key = split(text)
+    return Path(key) if place == LOCAL else remote(text)
 
 
 def step(name: str, path: Path, action: Callable[[], R]) -> R:
@@ -119,29 +144,61 @@ class NewFile(io.RawIOBase):
         super().close()
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: RunPath, content: bytes) -> None:
     """Publish a small file, in the place of what had its name."""
+    if isinstance(path, RemotePath):
+        path.write_bytes(content)
+        return
     with publish(path) as temporary, NewFile(temporary) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def publish(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write a file to; on success it takes the place of `path`, on failure it is removed."""
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+def scratch(folder: RunPath) -> Iterator[Path]:
+    """Yield the path of a new local file, from which `put` can publish into `folder`; it is removed at the end."""
+    where = folder if isinstance(folder, Path) else Path(tempfile.gettempdir())
+    temporary = where / f".{uuid.uuid4().hex}.tmp"
     try:
         yield temporary
-        flush(temporary)
-        step("rename", path, lambda: temporary.replace(path))
-    except BaseException:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
+
+
+def put(temporary: Path, path: RunPath) -> None:
+    """Publish a file of `scratch`, in the place of what had its name."""
+    if isinstance(path, RemotePath):
+        path.upload(temporary)
+        return
+    flush(temporary)
+    step("rename", path, lambda: temporary.replace(path))
     flush(path.parent)
 
 
 @contextlib.contextmanager
-def publish_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder; on success it takes the place of `folder`, on failure it is removed."""
+def publish(path: RunPath) -> Iterator[Path]:
+    """Yield a temporary path to write a file to; on success it takes the place of `path`, on failure it is removed."""
+    with scratch(path.parent) as temporary:
+        yield temporary
+        put(temporary, path)
+
+
+@contextlib.contextmanager
+def publish_folder(folder: RunPath, last: str = "manifest.json") -> Iterator[Path]:
+    """Yield a temporary folder; on success it takes the place of `folder`, on failure it is removed.
+
+    In an object store the files replace those of their names one by one, and what was there besides is removed; the
+    file `last` is gone first and comes last.
+    """
+    if isinstance(folder, RemotePath):
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+            (folder / last).unlink(missing_ok=True)
+            files = sorted((file for file in Path(name).iterdir()), key=lambda file: (file.name == last, file.name))
+            for file in files:
+                (folder / file.name).upload(file)
+            names = {file.name for file in files}
+            folder.delete([folder / gone for gone in folder.sizes().keys() - names])
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
     temporary.mkdir()
@@ -162,11 +219,14 @@ def publish_folder(folder: Path) -> Iterator[Path]:
     flush(folder.parent)
 
 
-def create_if_absent(path: Path, content: bytes) -> bool:
+def create_if_absent(path: RunPath, content: bytes) -> bool:
     """Write `path` only if no file has that name; True if this call made it. Of several writers exactly one wins.
 
-    A hard link is the one POSIX step that both fails on an existing name and shows the content whole.
+    A hard link is the one POSIX step that both fails on an existing name and shows the content whole. (In an object
+    store a writer of the very same content wins, too.)
     """
+    if isinstance(path, RemotePath):
+        return path.create(content)
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
     try:
         with NewFile(temporary) as file:
@@ -189,8 +249,51 @@ def create_if_absent(path: Path, content: bytes) -> bool:
     return True
 
 
-def sha256(path: Path) -> str:
+@contextlib.contextmanager
+def ranges(path: RunPath) -> Iterator[Callable[[int, int], bytes]]:
+    """Yield a function that reads (offset, bytes) of a file.
+
+    Raises:
+        FileNotFoundError: it is not there; of an object the function tells it.
+    """
+    if isinstance(path, RemotePath):
+        yield path.read_range
+        return
+    descriptor = step("open", path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    try:
+        yield lambda offset, size: step("read", path, lambda: os.pread(descriptor, size, offset))
+    finally:
+        os.close(descriptor)
+
+
+def opened(path: RunPath) -> Any:
+    """What pyarrow reads a file from."""
+    return path.open() if isinstance(path, RemotePath) else path
+
+
+def sizes(folder: RunPath) -> dict[str, int]:
+    """Bytes of each file in a folder, by name."""
+    if isinstance(folder, RemotePath):
+        return folder.sizes()
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+
+def remove(folder: RunPath) -> None:
+    """Remove a folder and all in it, as far as it can be."""
+    if isinstance(folder, RemotePath):
+        folder.rmtree()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sha256(path: RunPath) -> str:
     """SHA-256 of a file, in hexadecimal."""
+    if isinstance(path, RemotePath):
+        digests, whole = hashlib.sha256(), path.open()
+        while data := whole.read(1 << 20):
+            digests.update(data)
+        return digests.hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -200,10 +303,11 @@ def sealed(value: dict[str, Any]) -> bytes:
     return json.dumps(value | {"checksum": _checksum(value)}, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def unsealed(path: Path) -> dict[str, Any] | None:
+def unsealed(path: RunPath) -> dict[str, Any] | None:
     """Read back what `sealed` gave; None where the file is damaged or missing."""
     try:
-        value: dict[str, Any] = json.loads(step("read", path, path.read_bytes).decode("utf-8", "surrogatepass"))
+        content = path.read_bytes() if isinstance(path, RemotePath) else step("read", path, path.read_bytes)
+        value: dict[str, Any] = json.loads(content.decode("utf-8", "surrogatepass"))
         return value if value.pop("checksum") == _checksum(value) else None
     except (ValueError, KeyError, AttributeError, TypeError, FileNotFoundError):
         return None
@@ -223,7 +327,7 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: RunPath) -> Any:
     """Read a JSON file of ours.
 
     Raises:

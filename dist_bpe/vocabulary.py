@@ -7,7 +7,6 @@ import itertools
 import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from dist_bpe.formats import (
     write,
 )
 from dist_bpe.pretokenize import Normalization, Pattern, find, surrogate_error
+from dist_bpe.storage import RunPath, at
 
 Specials = Literal["all"] | Collection[str]
 """Texts of special tokens, or all of them."""
@@ -49,7 +49,7 @@ class Vocabulary:
         self._lock = threading.Lock()
 
     @classmethod
-    def load(cls, path: str | Path, pattern: str | None = None) -> "Vocabulary":
+    def load(cls, path: str | RunPath, pattern: str | None = None) -> "Vocabulary":
         """Load from a folder, or from one file of any format (tokenizer.json, vocab.json, vocab.tiktoken, …).
 
         Args:
@@ -60,9 +60,9 @@ class Vocabulary:
             UsageError: nothing there, or another pattern than the file's own is given.
             FormatError: a file is missing, damaged, changed since it was written, or of another layout.
         """
-        return cls(load(Path(path), None if pattern is None else find(pattern)))
+        return cls(load(at(path), None if pattern is None else find(pattern)))
 
-    def save(self, path: str | Path, formats: Iterable[str] | None = None) -> None:
+    def save(self, path: str | RunPath, formats: Iterable[str] | None = None) -> None:
         """Save to a folder, with manifest.json; `dist_bpe.export.export` also checks the files in other libraries.
 
         Args:
@@ -74,7 +74,7 @@ class Vocabulary:
             FormatError: a named format cannot hold this vocabulary.
         """
         files, left_out = write(self.data, formats)
-        publish_files(Path(path), files | {MANIFEST: manifest(self.data, files, left_out)})
+        publish_files(at(path), files | {MANIFEST: manifest(self.data, files, left_out)})
 
     def cut(self, vocab_size: int) -> "Vocabulary":
         """The vocabulary that training to `vocab_size` tokens would have given: the first merges, without padding.

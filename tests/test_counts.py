@@ -182,7 +182,7 @@ def test_a_commit_holds_against_a_second_attempt(write: Writer, tmp_path: Path) 
     from dist_bpe.sources import plan
 
     shard = plan([dist_bpe.Source("a", str(tmp_path / "a.parquet"))]).shards[0]
-    task = counts.CountTask(shard, str(tmp_path), "gpt2", (), 4, 1 << 29)
+    task = counts.CountTask(shard, tmp_path, "gpt2", (), 4, 1 << 29)
     first = counts.count_shard(task)
     files = set(tmp_path.iterdir())
     commit = tmp_path / "shard-000000.json"
