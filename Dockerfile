@@ -15,11 +15,10 @@ COPY dist_bpe dist_bpe
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels .
 # Installed from outside, so that the image has no pip.
 RUN python -m venv --without-pip /opt/dist_bpe \
-    && pip --python /opt/dist_bpe install --no-cache-dir -c constraints.txt "$(echo wheels/*.whl)[cluster,verify]"
+    && pip --python /opt/dist_bpe install --no-cache-dir -c constraints.txt "$(echo wheels/*.whl)[cluster,remote,verify]"
 
 FROM python:3.11.14-slim-bookworm
-# /shared is for volumes that several containers mount: a new volume takes its owner from here.
-RUN useradd --uid 1000 --create-home trainer && install --directory --owner=trainer --group=trainer /shared
+RUN useradd --uid 1000 --create-home trainer
 COPY --from=build /opt/dist_bpe /opt/dist_bpe
 ENV PATH=/opt/dist_bpe/bin:$PATH PYTHONUNBUFFERED=1 RAY_USAGE_STATS_ENABLED=0
 USER trainer

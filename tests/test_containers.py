@@ -8,25 +8,25 @@ the project itself is built by its Dockerfile. Root is needed, and
 """
 
 import contextlib
-import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import pyarrow.fs as fs
 import pytest
 from test_counts import hashes
-
-import dist_bpe
-from dist_bpe.config import RunConfig, validate
+from test_places import free_port
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(3000)]
 
@@ -36,8 +36,7 @@ TOOLS = "podman crun netavark aardvark-dns catatonit iptables mmdebstrap"
 STORAGE = ROOT / "build" / "containers"
 BIN = Path(sys.executable).parent
 # A slow pattern and small shards, so that there is time to do harm.
-COUNT = {"pattern": r"[a-z]+|[0-9]+|\s", "shard_bytes": 200_000}
-VOCAB_SIZE = 2000
+SLOW = ["--pattern", r"[a-z]+|[0-9]+|\s", "--shard-bytes", "200000", "--group-by", "lang", "--vocab-size", "2000"]
 
 CONFIGURATION = """
 [containers]
@@ -73,6 +72,9 @@ class Podman:
             "DISABLE_HC_SYSTEMD": "true",  # see `look_after`
             "DOCKER_HOST": f"unix://{self.socket}",
             "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+            "DASHBOARD_PORT": str(free_port()),
+            "STORE_PORT": str(free_port()),
+            "TRAIN": shlex.join(["s3://corpus/sample", *SLOW]),
         }
         command = ["unshare", "--mount", "--propagation=private", "sh", "-c", SERVICE, "service"]
         with (folder / "log").open("w") as log:
@@ -157,5 +159,52 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
         yield made
     finally:
         done.set()
-        made.compose("down", "--volumes", "--timeout", 1)
+        made.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
         made.close()
+
+
+def test_a_worker_is_killed_and_the_bytes_are_those_of_a_local_run(podman: Podman, tmp_path: Path) -> None:
+    job = subprocess.Popen(
+        [BIN / "docker-compose", "run", "--no-TTY", "job"], env=podman.environment, cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    store = fs.S3FileSystem(
+        access_key="dist-bpe", secret_key=podman.environment["RAY_AUTH_TOKEN"], region="us-east-1", scheme="http",
+        endpoint_override=f"127.0.0.1:{podman.environment['STORE_PORT']}",
+    )  # fmt: skip
+    files = fs.FileSelector("runs/run", recursive=True, allow_not_found=True)
+
+    def finished() -> int:
+        with contextlib.suppress(OSError):  # the store is not there yet
+            return sum(bool(re.search(r"/shard-\d+\.json$", file.path)) for file in store.get_file_info(files))
+        return 0
+
+    while finished() < 2:
+        assert job.poll() is None, job.communicate()[0]
+        time.sleep(0.1)
+    podman("kill", "dist-bpe-worker-1")
+    counted = finished()
+    shown, _ = job.communicate(timeout=600)
+    assert job.returncode == 0, shown
+    assert counted < int(re.search(r"count: done, .*, shard \d+ of (\d+)", shown).group(1)), "killed too late"
+
+    fs.copy_files("runs/run", str(tmp_path / "run"), source_filesystem=store, destination_filesystem=fs.LocalFileSystem())
+    fs.copy_files("corpus/sample", str(tmp_path / "sample"), source_filesystem=store, destination_filesystem=fs.LocalFileSystem())
+    podman.run(BIN / "dist-bpe", "train", tmp_path / "sample", *SLOW, "-o", tmp_path / "local", "--engine", "local")
+    for part in ("counts", "vocabularies"):
+        assert hashes(tmp_path / "run" / part) == hashes(tmp_path / "local" / part)
+        assert hashes(tmp_path / "run" / part)
+
+
+def test_nobody_is_root_and_nothing_answers_without_the_token(podman: Podman) -> None:
+    podman.compose("up", "--detach", "--no-build", "--wait", "head", "store", "worker")
+    for name in podman("ps", "--format", "{{.Names}}").split():
+        assert podman("exec", name, "id", "-u") == "1000\n"
+    dashboard = f"http://127.0.0.1:{podman.environment['DASHBOARD_PORT']}/api/jobs/"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(dashboard, timeout=10)
+    token = podman.environment["RAY_AUTH_TOKEN"]
+    request = urllib.request.Request(dashboard, headers={"Authorization": f"Bearer {token}"})
+    assert urllib.request.urlopen(request, timeout=10).status == 200
+    with pytest.raises(AssertionError, match="(?i)token"):
+        podman("exec", "--env", "RAY_AUTH_TOKEN=wrong", "dist-bpe-head-1", "ray", "health-check", "--address", "head:6379")
