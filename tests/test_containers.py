@@ -54,9 +54,13 @@ helper_binaries_dir = ["/usr/lib/podman", "/usr/libexec/podman"]
 network_backend = "netavark"
 """
 
-# In a mount namespace of its own: crun takes version 1 or 2 of the control groups, and no mixture of both.
+# In namespaces of its own: all its processes end with it, and of what it keeps only the storage lasts. And crun takes
+# version 1 or 2 of the control groups, but no mixture of both.
+NAMESPACES = "unshare --mount --propagation=private --pid --fork --mount-proc --kill-child".split()
 SERVICE = """
-mountpoint --quiet /sys/fs/cgroup/unified && umount /sys/fs/cgroup/unified
+mkdir -p /run/libpod "$2" || exit
+for place in /run/libpod /dev/shm "$2"; do mount -t tmpfs tmpfs "$place" || exit; done
+if mountpoint --quiet /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified || exit; fi
 exec podman --root "$1" --runroot "$2" system service --time=0 "unix://$3"
 """
 
@@ -77,12 +81,10 @@ class Podman:
             "RAY_AUTH_TOKEN": os.urandom(32).hex(),
             "DASHBOARD_PORT": str(free_port()),
             "STORE_PORT": str(free_port()),
-            "TRAIN": shlex.join(["s3://corpus/random", *OPTIONS]),
         }
-        command = ["unshare", "--mount", "--propagation=private", "sh", "-c", SERVICE, "service"]
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [*command, STORAGE / "root", STORAGE / "state", self.socket],
+                [*NAMESPACES, "sh", "-c", SERVICE, "service", STORAGE / "root", STORAGE / "state", self.socket],
                 env=self.environment, stdout=log, stderr=log, cwd="/",  # it would find the Dockerfile of its own folder
             )  # fmt: skip
         deadline = time.monotonic() + 30
@@ -103,8 +105,8 @@ class Podman:
         return self.run(BIN / "docker-compose", *arguments, cwd=cwd)
 
     def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(30)
+        self.process.kill()
+        self.process.wait()
 
 
 def base_images(podman: Podman, folder: Path) -> None:
@@ -150,20 +152,37 @@ def look_after(podman: Podman, done: threading.Event) -> None:
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    """The project after its one command: everything but the job goes on."""
     folder = tmp_path_factory.mktemp("podman")
-    made = Podman(folder)
+    podman = Podman(folder)
     done = threading.Event()
-    doctor = threading.Thread(target=look_after, args=(made, done))
+    doctor = threading.Thread(target=look_after, args=(podman, done))
     try:
-        base_images(made, folder)
-        made("build", "--network=host", "--tag", "docker.io/library/dist-bpe:latest", ROOT)
+        base_images(podman, folder)
+        podman.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
+        podman("build", "--network=host", "--tag", "docker.io/library/dist-bpe:latest", ROOT)
         doctor.start()
-        yield made
+        podman.compose("run", "--no-TTY", "--rm", "job")
+        yield podman
     finally:
         done.set()
-        made.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
-        made.close()
+        podman.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
+        podman.close()
+
+
+def store_of(project: Podman) -> fs.S3FileSystem:
+    return fs.S3FileSystem(
+        access_key="dist-bpe", secret_key=project.environment["RAY_AUTH_TOKEN"], region="us-east-1", scheme="http",
+        endpoint_override=f"127.0.0.1:{project.environment['STORE_PORT']}",
+    )  # fmt: skip
+
+
+def test_one_command_trains_on_the_sample(project: Podman) -> None:
+    manifest = json.loads(store_of(project).open_input_file("runs/run/counts/manifest.json").read())
+    assert set(manifest["sources"]) == {"english", "python"}
+    tokenizer = json.loads(store_of(project).open_input_file("runs/run/vocabularies/16000/tokenizer.json").read())
+    assert len(tokenizer["model"]["vocab"]) == 16_000
 
 
 def corpus(folder: Path) -> Path:
@@ -178,21 +197,18 @@ def corpus(folder: Path) -> Path:
     return folder
 
 
-def test_a_worker_is_killed_and_the_bytes_are_those_of_a_local_run(podman: Podman, tmp_path: Path) -> None:
-    podman.compose("up", "--detach", "--no-build", "--wait", "store")
-    store = fs.S3FileSystem(
-        access_key="dist-bpe", secret_key=podman.environment["RAY_AUTH_TOKEN"], region="us-east-1", scheme="http",
-        endpoint_override=f"127.0.0.1:{podman.environment['STORE_PORT']}",
-    )  # fmt: skip
+def test_a_worker_is_killed_and_the_bytes_are_those_of_a_local_run(project: Podman, tmp_path: Path) -> None:
+    store = store_of(project)
     random_text = corpus(tmp_path / "corpus")
     fs.copy_files(str(random_text), "corpus/random", destination_filesystem=store)
+    train = {"TRAIN": shlex.join(["s3://corpus/random", *OPTIONS]), "OUTPUT": "s3://runs/harmed"}
     log = tmp_path / "log"
     with log.open("w") as file:
         job = subprocess.Popen(
-            [BIN / "docker-compose", "run", "--no-TTY", "job"],
-            env=podman.environment, cwd=ROOT, stdout=file, stderr=file,
+            [BIN / "docker-compose", "run", "--no-TTY", "--no-deps", "job"],
+            env=project.environment | train, cwd=ROOT, stdout=file, stderr=file,
         )  # fmt: skip
-    files = fs.FileSelector("runs/run", recursive=True, allow_not_found=True)
+    files = fs.FileSelector("runs/harmed", recursive=True, allow_not_found=True)
 
     def finished() -> int:
         return sum(bool(re.search(r"/shard-\d+\.json$", file.path)) for file in store.get_file_info(files))
@@ -200,27 +216,26 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_a_local_run(podman: Podma
     while finished() < 5:
         assert job.poll() is None, log.read_text()
         time.sleep(0.1)
-    podman("kill", "dist-bpe-worker-1")
+    project("kill", "dist-bpe-worker-1")
     assert finished() < 60
     assert job.wait(600) == 0, log.read_text()
 
-    fs.copy_files("runs/run", str(tmp_path / "run"), source_filesystem=store)
-    podman.run(BIN / "dist-bpe", "train", random_text, *OPTIONS, "-o", tmp_path / "local", "--engine", "local")
+    fs.copy_files("runs/harmed", str(tmp_path / "run"), source_filesystem=store)
+    project.run(BIN / "dist-bpe", "train", random_text, *OPTIONS, "-o", tmp_path / "local", "--engine", "local")
     for part in ("counts", "vocabularies"):
         found = hashes(tmp_path / "run" / part)
         assert found
         assert found == hashes(tmp_path / "local" / part)
 
 
-def test_nobody_is_root_and_nothing_answers_without_the_token(podman: Podman) -> None:
-    podman.compose("up", "--detach", "--no-build", "--wait", "head", "store", "worker")
-    for name in podman("ps", "--format", "{{.Names}}").split():
-        assert podman("exec", name, "id", "-u") == "1000\n"
-    dashboard = f"http://127.0.0.1:{podman.environment['DASHBOARD_PORT']}/api/jobs/"
+def test_nobody_is_root_and_nothing_answers_without_the_token(project: Podman) -> None:
+    for name in project("ps", "--format", "{{.Names}}").split():
+        assert project("exec", name, "id", "-u") == "1000\n"
+    dashboard = f"http://127.0.0.1:{project.environment['DASHBOARD_PORT']}/api/jobs/"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(dashboard, timeout=10)
-    token = podman.environment["RAY_AUTH_TOKEN"]
+    token = project.environment["RAY_AUTH_TOKEN"]
     request = urllib.request.Request(dashboard, headers={"Authorization": f"Bearer {token}"})
     assert urllib.request.urlopen(request, timeout=10).status == 200
     with pytest.raises(AssertionError, match="(?i)token"):
-        podman("exec", "--env", "RAY_AUTH_TOKEN=wrong", "dist-bpe-head-1", "ray", "health-check", "--address", "head:6379")
+        project("exec", "--env", "RAY_AUTH_TOKEN=wrong", "dist-bpe-head-1", "ray", "health-check", "--address", "head:6379")
