@@ -58,8 +58,8 @@ network_backend = "netavark"
 # version 1 or 2 of the control groups, but no mixture of both.
 NAMESPACES = "unshare --mount --propagation=private --pid --fork --mount-proc --kill-child".split()
 SERVICE = """
-mkdir -p /run/libpod "$2" || exit
-for place in /run/libpod /dev/shm "$2"; do mount -t tmpfs tmpfs "$place" || exit; done
+mkdir -p /run/libpod /run/netns "$2" || exit
+for place in /run/libpod /run/netns /dev/shm "$2"; do mount -t tmpfs tmpfs "$place" || exit; done
 if mountpoint --quiet /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified || exit; fi
 exec podman --root "$1" --runroot "$2" system service --time=0 "unix://$3"
 """

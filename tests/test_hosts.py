@@ -1,0 +1,187 @@
+"""Separate hosts: `make test-hosts`.
+
+Each host is a network namespace with a hostname, processes and an address of its own, and a disk that it can only read: what
+it writes goes to a file system in its memory. So nothing is shared but what goes over the wire. A fifth namespace is the
+switch. Root and iproute2 are needed.
+"""
+
+import contextlib
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_counts import hashes
+
+pytestmark = [pytest.mark.hosts, pytest.mark.timeout(900)]
+
+BIN = Path(sys.executable).parent
+PREFIX = f"bpe{os.getpid()}-"
+# Addresses that are nobody's; they are seen in the namespaces alone.
+ADDRESSES = {"store": "203.0.113.9", "head": "203.0.113.1", "one": "203.0.113.2", "two": "203.0.113.3"}
+OUTPUT = "s3://runs/run"
+SLOW = ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "1000000", "--group-by", "lang", "--vocab-size", "2000"]
+ENVIRONMENT = os.environ | {
+    "PATH": f"{BIN}:{os.environ['PATH']}",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "AWS_ACCESS_KEY_ID": "dist-bpe",
+    "AWS_SECRET_ACCESS_KEY": os.urandom(16).hex(),
+    "AWS_ENDPOINT_URL": f"http://{ADDRESSES['store']}:8333",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
+# Run where the store is reached: copies a folder there or back, or prints how many shards are committed.
+STORE = """
+import os, re, sys, time
+import pyarrow.fs as fs
+store = fs.S3FileSystem(scheme="http", endpoint_override=os.environ["AWS_ENDPOINT_URL"].removeprefix("http://"))
+if sys.argv[1] == "put":
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            store.get_file_info("corpus/text")
+            break
+        except OSError:  # it is on its way up
+            if time.monotonic() > deadline:
+                raise
+    fs.copy_files(sys.argv[2], sys.argv[3], destination_filesystem=store)
+elif sys.argv[1] == "get":
+    fs.copy_files(sys.argv[2], sys.argv[3], source_filesystem=store)
+else:
+    files = fs.FileSelector(sys.argv[2], recursive=True, allow_not_found=True)
+    while True:
+        print(sum(bool(re.search(r"/shard-\\d+[.]json$", file.path)) for file in store.get_file_info(files)), flush=True)
+        time.sleep(0.1)
+"""
+
+
+def run(*command: object) -> str:
+    ran = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, capture_output=True)
+    assert ran.returncode == 0, f"{shlex.join(map(str, command))}\n{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+class Host:
+    """A machine, as far as its processes can tell; `disk` is its own memory under the same path as everybody's."""
+
+    def __init__(self, name: str, disk: Path, log: IO[str]) -> None:
+        self.name, self.cable = f"{PREFIX}{name}", f"{PREFIX}{name}"
+        self._log = log
+        run("ip", "netns", "add", self.name)
+        run("ip", "link", "add", self.cable, "netns", f"{PREFIX}switch", "type", "veth", "peer", "eth0", "netns", self.name)
+        run("ip", "-n", f"{PREFIX}switch", "link", "set", self.cable, "master", "bridge", "up")
+        run("ip", "-n", self.name, "address", "add", f"{ADDRESSES[name]}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            run("ip", "-n", self.name, "link", "set", device, "up")
+        begin = (
+            f"hostname {name} && mount -o remount,bind,ro / && mount -t tmpfs tmpfs {disk} && mount -t tmpfs tmpfs /dev/shm"
+            " && echo up && exec sleep infinity"
+        )
+        self._machine = subprocess.Popen(
+            ["ip", "netns", "exec", self.name, "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc",
+             "--kill-child", "sh", "-c", begin], stdout=subprocess.PIPE, stderr=log, text=True,
+        )  # fmt: skip
+        assert self._machine.stdout
+        assert self._machine.stdout.readline() == "up\n", f"{name} did not start"
+        self._init = Path(f"/proc/{self._machine.pid}/task/{self._machine.pid}/children").read_text().strip()
+
+    def start(self, *command: object, stdout: IO[str] | None = None) -> "subprocess.Popen[str]":
+        inside = ["nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--", *map(str, command)]
+        return subprocess.Popen(inside, env=ENVIRONMENT, stdout=stdout or self._log, stderr=self._log, text=True)
+
+    def unplug(self) -> None:
+        run("ip", "-n", f"{PREFIX}switch", "link", "set", self.cable, "down")
+
+    def close(self) -> None:
+        self._machine.kill()
+        self._machine.wait()
+        run("ip", "netns", "delete", self.name)
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
+    """A store, and a head and two workers that have joined their cluster, with one processor each."""
+    assert os.geteuid() == 0, "network namespaces need root"
+    assert shutil.which("ip"), "apt-get install iproute2"
+    # Short, since the path of a Unix socket has at most 107 characters.
+    disk = Path(tempfile.mkdtemp(prefix="disk"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(disk.rmdir)
+        log = stack.enter_context((tmp_path / "log").open("w"))
+        run("ip", "netns", "add", f"{PREFIX}switch")
+        stack.callback(run, "ip", "netns", "delete", f"{PREFIX}switch")
+        run("ip", "-n", f"{PREFIX}switch", "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", f"{PREFIX}switch", "link", "set", "bridge", "up")
+        made: dict[str, Host] = {}
+        for name in ADDRESSES:
+            made[name] = Host(name, disk, log)
+            stack.callback(made[name].close)
+        made["store"].start(
+            "weed", "mini", f"-dir={disk}", "-bucket=corpus,runs", f"-ip={ADDRESSES['store']}", "-ip.bind=0.0.0.0",
+            "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false",
+        )  # fmt: skip
+        for name in ("head", "one", "two"):
+            role = ["--head", "--port=6379", "--include-dashboard=false"] if name == "head" else [f"--address={ADDRESSES['head']}:6379"]
+            made[name].start(
+                "ray", "start", *role, f"--node-ip-address={ADDRESSES[name]}", "--num-cpus=1", "--memory=2000000000",
+                "--object-store-memory=80000000", f"--temp-dir={disk}", "--block",
+            )  # fmt: skip
+        yield made
+
+
+def on_store(*arguments: object) -> list[str]:
+    return ["ip", "netns", "exec", f"{PREFIX}store", sys.executable, "-c", STORE, *map(str, arguments)]
+
+
+def corpus(folder: Path) -> Path:
+    """Eighty files of about a megabyte in two languages."""
+    folder.mkdir()
+    rng = random.Random(2)
+    texts = [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(100)]
+    for number in range(80):
+        chosen = rng.choices(texts, k=50)
+        table = pa.table({"text": chosen, "lang": rng.choices(["en", "de"], k=len(chosen))})
+        pq.write_table(table, folder / f"{number}.parquet")
+    return folder
+
+
+def test_a_host_is_cut_off_and_the_bytes_are_those_of_a_local_run(hosts: dict[str, Host], tmp_path: Path) -> None:
+    text = corpus(tmp_path / "corpus")
+    run(*on_store("put", text, "corpus/text"))
+    address = f"{ADDRESSES['head']}:6379"
+    ready = "import sys, time, ray; ray.init(sys.argv[1], logging_level=50)\nwhile len(ray.nodes()) < 3: time.sleep(0.1)"
+    assert hosts["head"].start(sys.executable, "-c", ready, address).wait(120) == 0
+
+    with (tmp_path / "driver").open("w") as log:
+        driver = hosts["head"].start(
+            "dist-bpe", "train", "s3://corpus/text", *SLOW, "-o", OUTPUT, "--address", address, stdout=log
+        )
+    with subprocess.Popen(on_store("watch", "runs/run"), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout
+        for line in watch.stdout:
+            assert driver.poll() is None, (tmp_path / "log").read_text()
+            if (finished := int(line)) >= 5:
+                break
+        hosts["two"].unplug()
+        watch.kill()
+    assert finished < 60
+    assert driver.wait(600) == 0, (tmp_path / "log").read_text()
+
+    run(*on_store("get", "runs/run", tmp_path / "run"))
+    run("dist-bpe", "train", text, *SLOW, "-o", tmp_path / "local", "--engine", "local")
+    for part in ("counts", "vocabularies"):
+        found = hashes(tmp_path / "run" / part)
+        assert found
+        assert found == hashes(tmp_path / "local" / part)
