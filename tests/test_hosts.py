@@ -1,8 +1,8 @@
 """Separate hosts: `make test-hosts`.
 
-Each host is a network namespace with a hostname, processes and an address of its own, and a disk that it can only read: what
-it writes goes to a file system in its memory. So nothing is shared but what goes over the wire. A fifth namespace is the
-switch. Root and iproute2 are needed.
+Each host is a network namespace with a hostname, processes and an address of its own, and can only read the disk: what it
+writes goes to its own /tmp in memory. So nothing is shared but what goes over the wire. One more namespace is the switch.
+Root and iproute2 are needed.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from test_counts import hashes
 
 pytestmark = [pytest.mark.hosts, pytest.mark.timeout(900)]
 
+ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 PREFIX = f"bpe{os.getpid()}-"
 # Addresses that are nobody's; they are seen in the namespaces alone.
@@ -73,10 +73,18 @@ def run(*command: object) -> str:
     return ran.stdout
 
 
-class Host:
-    """A machine, as far as its processes can tell; `disk` is its own memory under the same path as everybody's."""
+# The project may lie in /tmp: then it is shown there again.
+BEGIN = """
+hostname "$1" && cd "$2" && mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm && mkdir -p "$2" &&
+mount --no-canonicalize --bind . "$2" && mount -o remount,bind,ro "$2" && mount -o remount,bind,ro / && echo up &&
+exec sleep infinity
+"""
 
-    def __init__(self, name: str, disk: Path, log: IO[str]) -> None:
+
+class Host:
+    """A machine, as far as its processes can tell."""
+
+    def __init__(self, name: str, log: IO[str]) -> None:
         self.name, self.cable = f"{PREFIX}{name}", f"{PREFIX}{name}"
         self._log = log
         run("ip", "netns", "add", self.name)
@@ -85,13 +93,9 @@ class Host:
         run("ip", "-n", self.name, "address", "add", f"{ADDRESSES[name]}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             run("ip", "-n", self.name, "link", "set", device, "up")
-        begin = (
-            f"hostname {name} && mount -o remount,bind,ro / && mount -t tmpfs tmpfs {disk} && mount -t tmpfs tmpfs /dev/shm"
-            " && echo up && exec sleep infinity"
-        )
         self._machine = subprocess.Popen(
             ["ip", "netns", "exec", self.name, "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc",
-             "--kill-child", "sh", "-c", begin], stdout=subprocess.PIPE, stderr=log, text=True,
+             "--kill-child", "sh", "-c", BEGIN, "host", name, ROOT], stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         assert self._machine.stdout
         assert self._machine.stdout.readline() == "up\n", f"{name} did not start"
@@ -115,10 +119,7 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
     """A store, and a head and two workers that have joined their cluster, with one processor each."""
     assert os.geteuid() == 0, "network namespaces need root"
     assert shutil.which("ip"), "apt-get install iproute2"
-    # Short, since the path of a Unix socket has at most 107 characters.
-    disk = Path(tempfile.mkdtemp(prefix="disk"))
     with contextlib.ExitStack() as stack:
-        stack.callback(disk.rmdir)
         log = stack.enter_context((tmp_path / "log").open("w"))
         run("ip", "netns", "add", f"{PREFIX}switch")
         stack.callback(run, "ip", "netns", "delete", f"{PREFIX}switch")
@@ -126,17 +127,17 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
         run("ip", "-n", f"{PREFIX}switch", "link", "set", "bridge", "up")
         made: dict[str, Host] = {}
         for name in ADDRESSES:
-            made[name] = Host(name, disk, log)
+            made[name] = Host(name, log)
             stack.callback(made[name].close)
         made["store"].start(
-            "weed", "mini", f"-dir={disk}", "-bucket=corpus,runs", f"-ip={ADDRESSES['store']}", "-ip.bind=0.0.0.0",
+            "weed", "mini", "-dir=/tmp", "-bucket=corpus,runs", f"-ip={ADDRESSES['store']}", "-ip.bind=0.0.0.0",
             "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false",
         )  # fmt: skip
         for name in ("head", "one", "two"):
             role = ["--head", "--port=6379", "--include-dashboard=false"] if name == "head" else [f"--address={ADDRESSES['head']}:6379"]
             made[name].start(
                 "ray", "start", *role, f"--node-ip-address={ADDRESSES[name]}", "--num-cpus=1", "--memory=2000000000",
-                "--object-store-memory=80000000", f"--temp-dir={disk}", "--block",
+                "--object-store-memory=80000000", "--block",
             )  # fmt: skip
         yield made
 
