@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 PREFIX = f"bpe{os.getpid()}-"
 # Addresses that are nobody's; they are seen in the namespaces alone.
 ADDRESSES = {"store": "203.0.113.9", "head": "203.0.113.1", "one": "203.0.113.2", "two": "203.0.113.3"}
-OUTPUT = "s3://runs/run"
+# A slow pattern, so that there is time to do harm.
 SLOW = ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "1000000", "--group-by", "lang", "--vocab-size", "2000"]
 ENVIRONMENT = os.environ | {
     "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -88,7 +88,20 @@ class Host:
         self.name, self.cable = f"{PREFIX}{name}", f"{PREFIX}{name}"
         self._log = log
         run("ip", "netns", "add", self.name)
-        run("ip", "link", "add", self.cable, "netns", f"{PREFIX}switch", "type", "veth", "peer", "eth0", "netns", self.name)
+        run(
+            "ip",
+            "link",
+            "add",
+            self.cable,
+            "netns",
+            f"{PREFIX}switch",
+            "type",
+            "veth",
+            "peer",
+            "eth0",
+            "netns",
+            self.name,
+        )
         run("ip", "-n", f"{PREFIX}switch", "link", "set", self.cable, "master", "bridge", "up")
         run("ip", "-n", self.name, "address", "add", f"{ADDRESSES[name]}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
@@ -102,7 +115,17 @@ class Host:
         self._init = Path(f"/proc/{self._machine.pid}/task/{self._machine.pid}/children").read_text().strip()
 
     def start(self, *command: object, stdout: IO[str] | None = None) -> "subprocess.Popen[str]":
-        inside = ["nsenter", f"--target={self._init}", "--mount", "--uts", "--ipc", "--net", "--pid", "--", *map(str, command)]
+        inside = [
+            "nsenter",
+            f"--target={self._init}",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--pid",
+            "--",
+            *map(str, command),
+        ]
         return subprocess.Popen(inside, env=ENVIRONMENT, stdout=stdout or self._log, stderr=self._log, text=True)
 
     def unplug(self) -> None:
@@ -134,7 +157,11 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
             "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false",
         )  # fmt: skip
         for name in ("head", "one", "two"):
-            role = ["--head", "--port=6379", "--include-dashboard=false"] if name == "head" else [f"--address={ADDRESSES['head']}:6379"]
+            role = (
+                ["--head", "--port=6379", "--include-dashboard=false"]
+                if name == "head"
+                else [f"--address={ADDRESSES['head']}:6379"]
+            )
             made[name].start(
                 "ray", "start", *role, f"--node-ip-address={ADDRESSES[name]}", "--num-cpus=1", "--memory=2000000000",
                 "--object-store-memory=80000000", "--block",
@@ -159,15 +186,20 @@ def corpus(folder: Path) -> Path:
 
 
 def test_a_host_is_cut_off_and_the_bytes_are_those_of_a_local_run(hosts: dict[str, Host], tmp_path: Path) -> None:
+    assert hosts["head"].start("touch", "/tmp/mine").wait() == 0
+    assert hosts["one"].start("test", "-e", "/tmp/mine").wait() == 1
+    assert hosts["one"].start("touch", ROOT / "everybodys").wait() == 1
     text = corpus(tmp_path / "corpus")
     run(*on_store("put", text, "corpus/text"))
     address = f"{ADDRESSES['head']}:6379"
-    ready = "import sys, time, ray; ray.init(sys.argv[1], logging_level=50)\nwhile len(ray.nodes()) < 3: time.sleep(0.1)"
+    ready = (
+        "import sys, time, ray; ray.init(sys.argv[1], logging_level=50)\nwhile len(ray.nodes()) < 3: time.sleep(0.1)"
+    )
     assert hosts["head"].start(sys.executable, "-c", ready, address).wait(120) == 0
 
     with (tmp_path / "driver").open("w") as log:
         driver = hosts["head"].start(
-            "dist-bpe", "train", "s3://corpus/text", *SLOW, "-o", OUTPUT, "--address", address, stdout=log
+            "dist-bpe", "train", "s3://corpus/text", *SLOW, "-o", "s3://runs/run", "--address", address, stdout=log
         )
     with subprocess.Popen(on_store("watch", "runs/run"), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout
