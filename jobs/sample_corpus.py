@@ -4,7 +4,8 @@
     python jobs/sample_corpus.py s3://bucket/corpus
 
 Three kinds of text: this Python's own sources (`python`), its documentation (`english`), and the message catalogues of
-an installed Django in many languages (`de`, `ja`, …), left out where there is none. Columns: `text` and `lang`; one file for each 8 MB of text.
+an installed Django in many languages (`de`, `ja`, …), left out where there is none. Columns: `text` and `lang`; one
+file for each 8 MB of text.
 """
 
 import ast

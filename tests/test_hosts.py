@@ -1,8 +1,8 @@
 """Separate hosts: `make test-hosts`.
 
-Each host is a network namespace with a hostname, processes and an address of its own, and can only read the disk: what it
-writes goes to its own /tmp in memory. So nothing is shared but what goes over the wire. One more namespace is the switch.
-Root and iproute2 are needed.
+Each host is a network namespace with a hostname, processes and an address of its own, and can only read the disk: what
+it writes goes to its own /tmp in memory. So nothing is shared but what goes over the wire. One more namespace is the
+switch. Root and iproute2 are needed.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -27,8 +26,10 @@ pytestmark = [pytest.mark.hosts, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 PREFIX = f"bpe{os.getpid()}-"
+SWITCH = f"{PREFIX}switch"
 # Addresses that are nobody's; they are seen in the namespaces alone.
 ADDRESSES = {"store": "203.0.113.9", "head": "203.0.113.1", "one": "203.0.113.2", "two": "203.0.113.3"}
+CLUSTER = f"{ADDRESSES['head']}:6379"
 # A slow pattern, so that there is time to do harm.
 SLOW = ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "1000000", "--group-by", "lang", "--vocab-size", "2000"]
 ENVIRONMENT = os.environ | {
@@ -62,8 +63,21 @@ elif sys.argv[1] == "get":
 else:
     files = fs.FileSelector(sys.argv[2], recursive=True, allow_not_found=True)
     while True:
-        print(sum(bool(re.search(r"/shard-\\d+[.]json$", file.path)) for file in store.get_file_info(files)), flush=True)
+        found = store.get_file_info(files)
+        print(sum(bool(re.search(r"/shard-[0-9]+[.]json$", file.path)) for file in found), flush=True)
         time.sleep(0.1)
+"""
+
+READY = """
+import sys, time
+import ray
+while not ray.is_initialized():
+    try:
+        ray.init(sys.argv[1], logging_level=50)
+    except ConnectionError:
+        time.sleep(1)
+while len(ray.nodes()) < 3:
+    time.sleep(0.1)
 """
 
 
@@ -81,91 +95,67 @@ exec sleep infinity
 """
 
 
+def ip(command: str) -> None:
+    run("ip", *command.split())
+
+
 class Host:
     """A machine, as far as its processes can tell."""
 
     def __init__(self, name: str, log: IO[str]) -> None:
-        self.name, self.cable = f"{PREFIX}{name}", f"{PREFIX}{name}"
+        self.name = f"{PREFIX}{name}"
         self._log = log
-        run("ip", "netns", "add", self.name)
-        run(
-            "ip",
-            "link",
-            "add",
-            self.cable,
-            "netns",
-            f"{PREFIX}switch",
-            "type",
-            "veth",
-            "peer",
-            "eth0",
-            "netns",
-            self.name,
-        )
-        run("ip", "-n", f"{PREFIX}switch", "link", "set", self.cable, "master", "bridge", "up")
-        run("ip", "-n", self.name, "address", "add", f"{ADDRESSES[name]}/24", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            run("ip", "-n", self.name, "link", "set", device, "up")
+        ip(f"netns add {self.name}")
+        ip(f"link add {self.name} netns {SWITCH} type veth peer eth0 netns {self.name}")
+        ip(f"-n {SWITCH} link set {self.name} master bridge up")
+        ip(f"-n {self.name} address add {ADDRESSES[name]}/24 dev eth0")
+        ip(f"-n {self.name} link set lo up")
+        ip(f"-n {self.name} link set eth0 up")
+        own = f"ip netns exec {self.name} unshare --mount --uts --ipc --pid --fork --mount-proc --kill-child".split()
         self._machine = subprocess.Popen(
-            ["ip", "netns", "exec", self.name, "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc",
-             "--kill-child", "sh", "-c", BEGIN, "host", name, ROOT], stdout=subprocess.PIPE, stderr=log, text=True,
-        )  # fmt: skip
+            [*own, "sh", "-c", BEGIN, "host", name, ROOT], stdout=subprocess.PIPE, stderr=log, text=True
+        )
         assert self._machine.stdout
         assert self._machine.stdout.readline() == "up\n", f"{name} did not start"
         self._init = Path(f"/proc/{self._machine.pid}/task/{self._machine.pid}/children").read_text().strip()
 
     def start(self, *command: object, stdout: IO[str] | None = None) -> "subprocess.Popen[str]":
-        inside = [
-            "nsenter",
-            f"--target={self._init}",
-            "--mount",
-            "--uts",
-            "--ipc",
-            "--net",
-            "--pid",
-            "--",
-            *map(str, command),
-        ]
-        return subprocess.Popen(inside, env=ENVIRONMENT, stdout=stdout or self._log, stderr=self._log, text=True)
+        inside = f"nsenter --target={self._init} --mount --uts --ipc --net --pid --".split()
+        return subprocess.Popen(
+            [*inside, *map(str, command)], env=ENVIRONMENT, stdout=stdout or self._log, stderr=self._log, text=True
+        )
 
     def unplug(self) -> None:
-        run("ip", "-n", f"{PREFIX}switch", "link", "set", self.cable, "down")
+        ip(f"-n {SWITCH} link set {self.name} down")
 
     def close(self) -> None:
         self._machine.kill()
         self._machine.wait()
-        run("ip", "netns", "delete", self.name)
+        ip(f"netns delete {self.name}")
 
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
-    """A store, and a head and two workers that have joined their cluster, with one processor each."""
+    """A store, and a head and two workers that join its cluster, with one processor each."""
     assert os.geteuid() == 0, "network namespaces need root"
     assert shutil.which("ip"), "apt-get install iproute2"
     with contextlib.ExitStack() as stack:
         log = stack.enter_context((tmp_path / "log").open("w"))
-        run("ip", "netns", "add", f"{PREFIX}switch")
-        stack.callback(run, "ip", "netns", "delete", f"{PREFIX}switch")
-        run("ip", "-n", f"{PREFIX}switch", "link", "add", "bridge", "type", "bridge")
-        run("ip", "-n", f"{PREFIX}switch", "link", "set", "bridge", "up")
+        ip(f"netns add {SWITCH}")
+        stack.callback(ip, f"netns delete {SWITCH}")
+        ip(f"-n {SWITCH} link add bridge type bridge")
+        ip(f"-n {SWITCH} link set bridge up")
         made: dict[str, Host] = {}
         for name in ADDRESSES:
             made[name] = Host(name, log)
             stack.callback(made[name].close)
-        made["store"].start(
-            "weed", "mini", "-dir=/tmp", "-bucket=corpus,runs", f"-ip={ADDRESSES['store']}", "-ip.bind=0.0.0.0",
-            "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false",
-        )  # fmt: skip
+        weed = "weed mini -dir=/tmp -bucket=corpus,runs -ip.bind=0.0.0.0 -webdav=false -admin.ui=false"
+        weed += " -s3.port.iceberg=0 -s3.port.lance=0 -master.telemetry=false"
+        made["store"].start(*weed.split(), f"-ip={ADDRESSES['store']}")
+        node = "--num-cpus=1 --memory=2000000000 --object-store-memory=80000000 --block"
         for name in ("head", "one", "two"):
-            role = (
-                ["--head", "--port=6379", "--include-dashboard=false"]
-                if name == "head"
-                else [f"--address={ADDRESSES['head']}:6379"]
-            )
-            made[name].start(
-                "ray", "start", *role, f"--node-ip-address={ADDRESSES[name]}", "--num-cpus=1", "--memory=2000000000",
-                "--object-store-memory=80000000", "--block",
-            )  # fmt: skip
+            role = "--head --port=6379 --include-dashboard=false" if name == "head" else f"--address={CLUSTER}"
+            made[name].start("ray", "start", *role.split(), *node.split(), f"--node-ip-address={ADDRESSES[name]}")
         yield made
 
 
@@ -186,20 +176,16 @@ def corpus(folder: Path) -> Path:
 
 
 def test_a_host_is_cut_off_and_the_bytes_are_those_of_a_local_run(hosts: dict[str, Host], tmp_path: Path) -> None:
-    assert hosts["head"].start("touch", "/tmp/mine").wait() == 0
-    assert hosts["one"].start("test", "-e", "/tmp/mine").wait() == 1
+    mine = "/tmp/mine"  # noqa: S108  # of each host
+    assert hosts["head"].start("touch", mine).wait() == 0
+    assert hosts["one"].start("test", "-e", mine).wait() == 1
     assert hosts["one"].start("touch", ROOT / "everybodys").wait() == 1
     text = corpus(tmp_path / "corpus")
     run(*on_store("put", text, "corpus/text"))
-    address = f"{ADDRESSES['head']}:6379"
-    ready = (
-        "import sys, time, ray; ray.init(sys.argv[1], logging_level=50)\nwhile len(ray.nodes()) < 3: time.sleep(0.1)"
-    )
-    assert hosts["head"].start(sys.executable, "-c", ready, address).wait(120) == 0
-
+    assert hosts["head"].start(sys.executable, "-c", READY, CLUSTER).wait(120) == 0
     with (tmp_path / "driver").open("w") as log:
         driver = hosts["head"].start(
-            "dist-bpe", "train", "s3://corpus/text", *SLOW, "-o", "s3://runs/run", "--address", address, stdout=log
+            "dist-bpe", "train", "s3://corpus/text", *SLOW, "-o", "s3://runs/run", "--address", CLUSTER, stdout=log
         )
     with subprocess.Popen(on_store("watch", "runs/run"), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout
