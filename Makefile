@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test test-faults test-large test-hosts compose-test test-rust fuzz lint format bench bench-quick bench-micro bench-rebalancing clean
+.PHONY: run test test-faults test-large test-cluster test-hosts compose-test test-rust fuzz lint format \
+	bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -51,6 +52,18 @@ test-hosts: $(VENV)/.dev
 # docker-compose.yml for real, on podman; tests/test_containers.py says what it needs. The image is built the first time.
 compose-test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m containers
+
+# Clusters of `ray start`: the Jobs API, metrics, an autoscaler; in an environment with `ray[default]`, and without this
+# package, which has to travel as a wheel: minutes.
+CLUSTER := .venv-cluster
+test-cluster: $(VENV)/.dev
+	rm -rf dist && $(BIN)/maturin build --quiet --release --out dist
+	test $(CLUSTER)/.ready -nt pyproject.toml || { $(PYTHON) -m venv $(CLUSTER) && \
+		$(CLUSTER)/bin/python -m pip install --quiet --upgrade pip && \
+		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt "$$(echo dist/*.whl)[verify,cluster]" && \
+		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt --group cluster && \
+		$(CLUSTER)/bin/python -m pip uninstall --quiet --yes dist_bpe && touch $(CLUSTER)/.ready; }
+	cd tests && ../$(CLUSTER)/bin/python -m pytest -m cluster test_cluster.py
 
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
@@ -103,4 +116,4 @@ bench-rebalancing: $(VENV)/.bench
 	$(BIN)/python benchmarks/rebalancing.py benchmarks/.work/parallel
 
 clean:
-	rm -rf $(VENV) rust/target build dist corpus corpus.tmp run dist_bpe/*.so
+	rm -rf $(VENV) $(CLUSTER) rust/target build dist corpus corpus.tmp run dist_bpe/*.so

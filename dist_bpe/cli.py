@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import logging
 import math
 import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dist_bpe.errors import DistBpeError, UsageError
+from dist_bpe.progress import Progress, Tell, human_bytes, json_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,8 +53,48 @@ def _end_at_once(number: int, _: Any) -> None:
     os._exit(128 + number)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from dist_bpe import __version__
+
+        print(f"dist-bpe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+class _AsJson(logging.Handler):
+    """What Python and other libraries have to say, as events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        json_line("log", record.getMessage(), record.levelname.lower(), logger=record.name)
+
+
 @contextlib.contextmanager
-def _signals(received: list[int]) -> Iterator[None]:
+def _logging(log_format: str) -> Iterator[Tell]:
+    """How this command tells what happens to it."""
+    if log_format != "json":
+        yield lambda event, text=None, **fields: print(text, file=sys.stderr, flush=True)  # noqa: ARG005
+        return
+    handler = _AsJson()
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield json_line
+    finally:
+        logging.captureWarnings(False)
+        logging.getLogger().removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _signals(received: list[int], tell: Tell) -> Iterator[None]:
     """Answer Ctrl-C or SIGTERM by KeyboardInterrupt, which also ends a call into the native core; twice: end at once.
 
     The number goes into a list, since Ray makes a plain KeyboardInterrupt of whatever a handler raises.
@@ -61,7 +104,7 @@ def _signals(received: list[int]) -> Iterator[None]:
         received.append(number)
         for n in before:
             signal.signal(n, _end_at_once)
-        print("stopping; once more to stop at once …", file=sys.stderr, flush=True)
+        tell("stopping", "stopping; once more to stop at once …", signal=signal.Signals(number).name)
         raise KeyboardInterrupt
 
     # A signal that was ignored from the start, as in the background of a shell, stays so.
@@ -88,23 +131,31 @@ def _command(function: Command) -> Command:
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> None:
         received: list[int] = []
-        try:
-            with _signals(received):
-                function(*arguments, **options)
-        except (KeyboardInterrupt, Exception) as error:
-            if received or isinstance(error, KeyboardInterrupt):  # what fails after a signal fails because of it
-                print(
-                    "interrupted: nothing half-written was left; the same command goes on from here.", file=sys.stderr
-                )
-                sys.exit(128 + (received or [signal.SIGINT])[0])
-            if isinstance(error, DistBpeError):
-                print(f"error: {error}", file=sys.stderr)
-                sys.exit(error.exit_code)
-            if not isinstance(error, BrokenPipeError):
-                raise
-            # The reader of our output went away (`| head`). Python would complain once more when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+        log_format = options.get("log_format", "text")
+        with _logging(log_format) as tell:
+            try:
+                with _signals(received, tell):
+                    function(*arguments, **options)
+            except (KeyboardInterrupt, Exception) as error:
+                if received or isinstance(error, KeyboardInterrupt):  # what fails after a signal fails because of it
+                    code = 128 + (received or [signal.SIGINT])[0]
+                    text = "interrupted: nothing half-written was left; the same command goes on from here."
+                    tell("interrupted", text, level="warning", exit_code=code)
+                    sys.exit(code)
+                if isinstance(error, DistBpeError):
+                    sentence = str(error) if log_format == "json" else f"error: {error}"
+                    tell("error", sentence, level="error", kind=type(error).__name__, exit_code=error.exit_code)
+                    sys.exit(error.exit_code)
+                if not isinstance(error, BrokenPipeError):
+                    if log_format != "json":
+                        raise
+                    text = "".join(traceback.format_exception(error))
+                    tell("error", text, level="error", kind=type(error).__name__, exit_code=1)
+                    sys.exit(1)
+                # The reader of our output went away (`| head`). Python would complain once more when it flushes at
+                # exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(1)
 
     app.command()(run)
     return function
@@ -167,6 +218,9 @@ BadRow = Annotated[
 ]
 Fraction = Annotated[float | None, typer.Option(help="The share of each source's rows that takes part.  [default: 1]")]
 MaxBytes = Annotated[int | None, typer.Option(help="Text bytes to sample of each source, about.")]
+LogFormat = Annotated[
+    str, typer.Option(help="text, or json: one event a line on standard error.", envvar="DIST_BPE_LOG_FORMAT")
+]
 Seed = Annotated[int | None, typer.Option(help="Draws another sample.  [default: 0]")]
 
 
@@ -203,6 +257,12 @@ def _numbers(option: str, values: list[str] | None) -> dict[str, str] | None:
             raise UsageError(f"{option} {value} is not NAME=NUMBER, each name once.")
         numbers[name] = number
     return numbers or None
+
+
+def _progress(log_format: str) -> Progress:
+    if log_format not in ("text", "json"):
+        raise UsageError(f"--log-format {log_format} is neither text nor json.")
+    return Progress("json" if log_format == "json" else "auto")
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -286,11 +346,12 @@ def train(
     restart: Restart = False,
     verify: Verify = True,
     verify_transformers: Transformers = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
     from dist_bpe import pipeline
 
-    config = _from_file(context, inputs, "output", "overwrite", "restart")
+    config = _from_file(context, inputs, "output", "overwrite", "restart", "log_format")
     if config:
         config = config.model_copy(update=_given(output=output, overwrite=overwrite or None, restart=restart or None))
     else:
@@ -311,7 +372,8 @@ def train(
             ),
             learn=learn, restart=restart, verify=verify, verify_transformers=verify_transformers, **_given(name=name),
         )  # fmt: skip
-    _summary(pipeline.train(config))
+    progress = _progress(log_format)
+    _summary(pipeline.train(config, progress), progress)
 
 
 @_command
@@ -341,10 +403,10 @@ def count(
     memory_per_worker: WorkerMemory = None,
     overwrite: Overwrite = False,
     restart: Restart = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Count words into a table that any number of vocabularies can be learned from."""
     from dist_bpe.pipeline import RunReport, run_count
-    from dist_bpe.progress import Progress
 
     config = _config(
         inputs, output,
@@ -356,10 +418,10 @@ def count(
         ),
         restart=restart,
     )  # fmt: skip
-    progress = Progress()
+    progress = _progress(log_format)
     report = RunReport(config.output)
     run_count(config, progress, report)
-    _summary(report)
+    _summary(report, progress)
 
 
 @_command
@@ -412,13 +474,13 @@ def learn(
     overwrite: Overwrite = False,
     verify: Verify = True,
     verify_transformers: Transformers = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
     from dist_bpe.config import CountConfig, LearnConfig, read_table, validate
     from dist_bpe.config import special_token as parse
     from dist_bpe.evaluate import read_parallel
     from dist_bpe.pipeline import RunReport, learn_and_export, run_import
-    from dist_bpe.progress import Progress
     from dist_bpe.wordlists import WordList
 
     if special_token and no_special_tokens:
@@ -443,6 +505,7 @@ def learn(
     if (parity is None) != (dev is None):
         raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
     held_out = read_parallel(dev) if dev else None
+    progress = _progress(log_format)
     if counts:
         named: dict[str, list[str]] = {}
         for name_, path in map(_named, counts):
@@ -451,7 +514,7 @@ def learn(
         lists = [WordList(name_, tuple(paths), **columns) for name_, paths in named.items()]
         options = validate(CountConfig, _given(pattern=pattern, special_tokens=specials))
         config.merges(options.special_tokens)
-        run_import(lists, run, overwrite, options, Progress(), RunReport(run))
+        run_import(lists, run, overwrite, options, progress, RunReport(run))
     else:
         from dist_bpe.places import show
 
@@ -460,7 +523,8 @@ def learn(
                 raise UsageError(
                     f"--{option.replace('_', '-')} has no effect without --counts: {show(run)} has its table."
                 )
-    _summary(learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out))
+    report = learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out, progress)
+    _summary(report, progress)
 
 
 @_command
@@ -484,14 +548,15 @@ def add(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
     overwrite: Overwrite = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Add count tables of equal pattern and settings: the same as counting all their documents together."""
     from dist_bpe.pipeline import RunReport, add_runs
-    from dist_bpe.progress import Progress
 
     report = RunReport(output)
-    add_runs(runs, output, overwrite, Progress(), report)
-    _summary(report)
+    progress = _progress(log_format)
+    add_runs(runs, output, overwrite, progress, report)
+    _summary(report, progress)
 
 
 Table = Annotated[str | None, typer.Option(metavar="RUN", help="Measure on a count table, exactly.")]
@@ -596,6 +661,7 @@ def balance(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
     ] = None,
     json: Json = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Find the mixture under which languages cost the same; learn takes it with --mixture."""
     from dist_bpe.balance import plot as draw
@@ -625,6 +691,7 @@ def balance(
         targets=_floats("--target", target), beta=beta, rounds=rounds, tolerance=tolerance,
         caps=_floats("--cap", cap), floors=_floats("--floor", floor), with_frontier=frontier or plot is not None,
         with_search=search or premium is not None, premium=premium, output=output,
+        progress=_progress(log_format),
     )  # fmt: skip
     if plot is not None:
         draw(report.tried, plot)
@@ -917,13 +984,27 @@ def plan(
         _show_plan(planned, config.count.table_bytes)
 
 
+@_command
+def status(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, also one that is being worked on.")],
+    json: Json = False,
+) -> None:
+    """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
+    from dist_bpe.status import status as look
+
+    found = look(run)
+    if json:
+        _print_json(found.as_json())
+        return
+    for line in found.lines():
+        print(line)
+
+
 def _show_plan(planned: "Plan", table_bytes: int) -> None:
     """Print a plan on standard output."""
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
-
-    from dist_bpe.progress import human_bytes
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     table = Table("source", box=SIMPLE)
@@ -951,12 +1032,13 @@ def _show_plan(planned: "Plan", table_bytes: int) -> None:
 MOST_SOURCES_SHOWN = 60
 
 
-def _summary(report: "RunReport") -> None:
-    """Print the closing summary on standard output."""
+def _summary(report: "RunReport", progress: Progress) -> None:
+    """Print the closing summary on standard output, or tell it."""
+    if progress.style == "json":
+        _tell_summary(report, progress)
+        return
     from rich.box import SIMPLE
     from rich.table import Table
-
-    from dist_bpe.progress import human_bytes
 
     console = _console()
     if report.table:
@@ -1013,6 +1095,25 @@ def _summary(report: "RunReport") -> None:
         console.print(f"files: {folder}", soft_wrap=True, markup=False)
     if report.table and not report.folders:
         console.print(f"files: {report.table.folder}", soft_wrap=True, markup=False)
+
+
+def _tell_summary(report: "RunReport", progress: Progress) -> None:
+    sources = report.table.sources.values() if report.table else ()
+    progress.tell(
+        "finished",
+        sources=len(sources),
+        **{
+            name: sum(getattr(source, name) for source in sources)
+            for name in ("documents", "bytes", "words", "unique_words")
+        },
+        vocabulary=len(report.vocabulary) if report.vocabulary is not None else None,
+        seconds=round(sum(stage.seconds for stage in report.stages), 3),
+        peak_bytes=max((stage.peak_bytes for stage in report.stages), default=0),
+        worker_peak_bytes=max((stage.worker_peak_bytes for stage in report.stages), default=0),
+        verification=report.verification or None,
+        warnings=len(report.warnings),
+        files=[str(folder) for folder in report.folders] or [str(report.table.folder)] if report.table else None,
+    )
 
 
 def main() -> None:

@@ -8,7 +8,9 @@ import contextlib
 import logging
 import math
 import os
+import pickle
 import signal
+import socket
 import threading
 import time
 import uuid
@@ -19,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from dist_bpe import budget
 from dist_bpe.errors import DistBpeError, RunError, UsageError
 from dist_bpe.ledger import Ledger, Unit
+from dist_bpe.progress import Tell
 from dist_bpe.remote import RemotePath
 from dist_bpe.storage import RunPath, write
 
@@ -32,27 +35,36 @@ STALL_SECONDS = 600.0
 LOOK_SECONDS = 3.0
 # For all nodes to answer before work starts.
 PROBE_SECONDS = 60.0
+# For the first node with a processor: an autoscaler may have to buy and boot it.
+NODES_SECONDS = 900.0
+PROBE = "probe"
 
 
 class AttemptError(Exception):
     """An attempt that ended without a result and may be repeated; `own` unless a node was lost."""
 
-    def __init__(self, cause: str, own: bool) -> None:
+    def __init__(self, cause: str, own: bool, node: str | None = None) -> None:
         super().__init__(cause)
         self.own = own
+        self.node = node
 
 
 class Engine(Protocol):
     """What `run` needs of a place where work runs. A handle is whatever the engine takes for one."""
 
     name: str
-    workers: int
-    slots: int
-    """Attempts that may be out at once."""
     stall_seconds: float
     """See `Ledger`."""
     memory_per_worker: int
     """Bytes."""
+
+    @property
+    def workers(self) -> int:
+        """Tasks at once; may change while nodes come and go."""
+
+    @property
+    def slots(self) -> int:
+        """Attempts that may be out at once; likewise."""
 
     def probe(self, folder: RunPath) -> None:
         """Check that all nodes run this version of the package, and read and write the same folder.
@@ -67,8 +79,8 @@ class Engine(Protocol):
     def wait(self, handles: Sequence[Any]) -> Sequence[Any]:
         """The handles that have ended; returns after `POLL_SECONDS` at the latest."""
 
-    def result(self, handle: Any) -> Any:
-        """The result of an attempt that has ended.
+    def result(self, handle: Any) -> tuple[str, Any]:
+        """Where an attempt that has ended ran, and its result.
 
         Raises:
             DistBpeError: the task raised it: it would come again.
@@ -105,11 +117,11 @@ def run(engine: Engine, function: Callable[[T], R], ledger: Ledger[T, R]) -> Ite
             for handle in engine.wait(list(handles)):
                 number = handles.pop(handle)
                 try:
-                    result = engine.result(handle)
+                    node, result = engine.result(handle)
                 except AttemptError as error:
-                    ledger.fail(number, str(error), error.own, time.monotonic())
+                    ledger.fail(number, str(error), error.own, time.monotonic(), error.node)
                 else:
-                    if ledger.finish(number, result, time.monotonic()):
+                    if ledger.finish(number, result, time.monotonic(), node):
                         yield result
             if needless := ledger.needless():
                 engine.cancel([handle for handle, number in handles.items() if number in needless])
@@ -157,10 +169,10 @@ class LocalEngine:
         """See `Engine.wait`."""
         return list(wait(handles, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done)
 
-    def result(self, handle: "Future[Any]") -> Any:
+    def result(self, handle: "Future[Any]") -> tuple[str, Any]:
         """See `Engine.result`."""
         try:
-            return handle.result()
+            return socket.gethostname(), handle.result()
         except DistBpeError:
             raise
         except Exception as error:
@@ -185,11 +197,15 @@ class LocalEngine:
         self._pool.shutdown()
 
 
+def _nobody(event: str, text: str | None = None, **fields: Any) -> None:
+    pass
+
+
 class RayEngine:
     """Plain Ray tasks, each asking for one processor, at most two a worker in flight.
 
     With no address and no Ray in this process, an embedded Ray of `workers` processors is started and stopped again. A
-    process that has called `ray.init` already keeps its Ray.
+    process that has called `ray.init` already keeps its Ray. Nodes may come and go: the work follows them.
     """
 
     name = "ray"
@@ -200,6 +216,8 @@ class RayEngine:
         address: str | None = None,
         stall_seconds: float = STALL_SECONDS,
         memory_per_worker: int | None = None,
+        tasks: int = 1,
+        tell: Tell = _nobody,
     ) -> None:
         self.stall_seconds = stall_seconds
         # Imported here alone: it takes a second, and the local engine must work without it.
@@ -210,6 +228,7 @@ class RayEngine:
         self._ray = ray
         address = address or os.environ.get("RAY_ADDRESS")
         self._owned = not ray.is_initialized()
+        embedded = self._owned and not address
         with _signals_kept():
             if self._owned and address:
                 try:
@@ -232,110 +251,151 @@ class RayEngine:
                     raise RunError(
                         f"no embedded Ray could be started ({_first_line(error)}). Try again, or use --engine local."
                     ) from error
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        nodes = [node for node in nodes if node.get("CPU", 0) >= 1]
-        if not nodes:
-            raise UsageError("the Ray cluster has no processors for tasks.")
-        # A task that asks for more than any node has would wait for ever.
+        self._tell = tell
+        self._wanted = workers
         self._memory = {"memory": memory_per_worker} if memory_per_worker else {}
-        fitting = [min(node["CPU"], node.get("memory", 0) // (memory_per_worker or 1)) for node in nodes]
-        available = int(sum(fitting))
-        if not available:
-            most = max(int(node.get("memory", 0)) for node in nodes)
+        self._nodes: dict[str, dict[str, Any]] = {}  # alive and with processors, as Ray describes them
+        self._refused: set[str] = set()  # nodes that must not get work
+        self._heard: dict[str, float] = {}  # when a node last finished something
+        self._turn = self._lost = self._goal = 0
+        self._asked = -math.inf  # when processors were asked for, while that request stands
+        self._look_at_nodes()
+        try:
+            self._ask_for_processors(0 if embedded else tasks)
+            self.memory_per_worker = memory_per_worker or self._share_of_memory()
+        except BaseException:
+            self.close()
+            raise
+        self._look, self._work = _worker_side(None, "")
+        self._remote = ray.remote(self._work)  # made once: Ray sends each such object to all workers
+
+    @property
+    def workers(self) -> int:
+        """Tasks that the nodes of now have room for, at most as many as were asked for."""
+        room = self._room()
+        return min(self._wanted or room, room)
+
+    @property
+    def slots(self) -> int:
+        """See `Engine.slots`. Two at least: an autoscaler buys nodes for tasks that wait."""
+        return 2 * max(self.workers, 1)
+
+    def _room(self) -> int:
+        sizes = [node["Resources"] for name, node in self._nodes.items() if name not in self._refused]
+        memory = self._memory.get("memory")
+        return int(sum(min(size["CPU"], size.get("memory", 0) // memory if memory else math.inf) for size in sizes))
+
+    def _share_of_memory(self) -> int:
+        sizes = (node["Resources"] for node in self._nodes.values())
+        return int(min(size.get("memory", 0) // size["CPU"] for size in sizes))
+
+    def _ask_for_processors(self, tasks: int) -> None:
+        """Ask an autoscaler for what the work can use, and wait for the first of it.
+
+        Where nothing was said of workers and there is a node already, the tasks that wait for processors say it.
+
+        Raises:
+            UsageError: no processor came, or no node has the memory that a task asks for.
+        """
+        self._goal = min(self._wanted or self._room() or tasks, tasks)
+        began, told = time.monotonic(), -math.inf
+        if self._goal > self._room():
+            self._request([{"CPU": 1, **self._memory}] * self._goal)
+            self._asked = began
+        while not self._nodes:
+            now = time.monotonic()
+            if now - began > NODES_SECONDS:
+                raise UsageError(
+                    f"the Ray cluster had no processors for tasks within {NODES_SECONDS:.0f} seconds. Start worker "
+                    "nodes, or look at `ray status` for what keeps its autoscaler from it."
+                )
+            if now - told > 30:
+                told = now
+                text = f"the cluster has no processors yet: waited {now - began:.0f} of {NODES_SECONDS:.0f} seconds"
+                self._tell("nodes_awaited", text, wanted=self._goal, seconds=round(now - began, 3))
+            time.sleep(POLL_SECONDS)
+            self._look_at_nodes()
+        if not self._room():
+            # A task that asks for more than any node has would wait for ever.
+            most = max(int(node["Resources"].get("memory", 0)) for node in self._nodes.values())
             raise UsageError(
-                f"no node of the Ray cluster has memory_per_worker = {memory_per_worker:,} bytes; the largest has "
+                f"no node of the Ray cluster has memory_per_worker = {self._memory['memory']:,} bytes; the largest has "
                 f"{most:,}. Ask for less."
             )
-        self.memory_per_worker = memory_per_worker or int(min(node.get("memory", 0) // node["CPU"] for node in nodes))
-        self.workers = min(workers or available, available)
-        self.slots = 2 * self.workers
-        self._remote = ray.remote(_with_node)  # made once: Ray sends each such object to all workers
-        self._heard: dict[str, float] = {}  # when a node last finished something
-        self._turn = self._lost = 0
-        self._looked = -math.inf
+
+    def _request(self, bundles: list[dict[str, int]]) -> None:
+        from ray.autoscaler.sdk import request_resources
+
+        request_resources(bundles=bundles)
+
+    def _look_at_nodes(self) -> None:
+        """Take note of nodes that came and went; without an autoscaler's word for it, one that went was lost."""
+        self._looked = time.monotonic()
+        nodes = self._ray.nodes()
+        alive = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
+        lost = [node for node in nodes if not node["Alive"] and node.get("DeathReason") != _IDLE]
+        before, self._nodes, self._lost = self._nodes, alive, len(lost)
+        for name in alive.keys() - before.keys():
+            self._heard[name] = self._looked
+            self._tell(
+                "node_joined",
+                node=_name(alive[name]),
+                processors=int(alive[name]["Resources"]["CPU"]),
+                workers=self.workers,
+            )
+        gone = {node["NodeID"] for node in lost}
+        for name in before.keys() - alive.keys():
+            how = "lost" if name in gone else "left"
+            self._tell(
+                f"node_{how}",
+                f"the node {_name(before[name])} is {how}",
+                node=_name(before[name]),
+                workers=self.workers,
+            )
+        if self._asked > 0 and (self._room() >= self._goal or self._looked > self._asked + NODES_SECONDS):
+            # Running and waiting tasks hold the nodes from now on. A request would outlive a driver that is killed.
+            self._request([])
+            self._asked = -math.inf
 
     def probe(self, folder: RunPath) -> None:
-        """See `Engine.probe`. A node that does not answer is passed over: the ledger copes with those."""
+        """See `Engine.probe`. A node that does not answer is passed over: the ledger copes with those.
+
+        A node that comes later is probed by each of its workers before the first task: see `_worker_side`.
+        """
         token = uuid.uuid4().hex
-        write(folder / "probe", token.encode())
-        where = folder.uri() if isinstance(folder, RemotePath) else str(folder)
-
-        def look(node: str) -> dict[str, str]:  # pickled by value, so that it runs where the package is missing
-            import socket
-
-            found = {"node": f"{socket.gethostname()} ({node[:8]})"}
-            try:
-                import pyarrow
-
-                import dist_bpe
-                from dist_bpe import _core
-                from dist_bpe.errors import DistBpeError
-                from dist_bpe.storage import at, write
-
-                found |= {
-                    "dist_bpe": dist_bpe.__version__,
-                    "pyarrow": pyarrow.__version__,
-                    "Unicode tables": _core.UNICODE_TABLES,
-                }
-            except ImportError as error:
-                return found | {"missing": str(error)}
-            try:
-                same = (at(where) / "probe").read_text() == token
-                write(at(where) / f"probe-{node}", token.encode())
-            except (OSError, DistBpeError) as error:
-                return found | {"unreachable": getattr(error, "strerror", None) or str(error)}
-            return found if same else found | {"unreachable": "it holds other files"}
-
+        write(folder / PROBE, token.encode())
+        self._look, self._work = _worker_side(folder.uri() if isinstance(folder, RemotePath) else str(folder), token)
+        self._remote = self._ray.remote(self._work)
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        remote = self._ray.remote(look)
+        remote = self._ray.remote(self._look)
         asked = {
-            remote.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False)).remote(node): node
-            for node in self._nodes()
+            remote.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False)).remote(): node
+            for node in sorted(self._nodes)
         }
-        mine = look("driver")
         waiting, deadline = list(asked), time.monotonic() + PROBE_SECONDS
         while waiting and time.monotonic() < deadline:
             done, waiting = self._ray.wait(waiting, timeout=POLL_SECONDS)
             for handle in done:
                 try:
-                    found = self._ray.get(handle)
+                    _, problem = self._ray.get(handle)
                 except self._ray.exceptions.RayError:
                     continue
                 self._heard[asked[handle]] = time.monotonic()
-                if "missing" in found:
-                    raise UsageError(
-                        f"the node {found['node']} cannot import the package ({found['missing']}). Install dist_bpe "
-                        f"{mine['dist_bpe']} on every node."
-                    )
-                for name in ("dist_bpe", "pyarrow", "Unicode tables"):
-                    if found[name] != mine[name]:
-                        raise UsageError(
-                            f"the node {found['node']} has {name} {found[name]}, and this driver {mine[name]}. "
-                            "Install the same versions on every node."
-                        )
-                if "unreachable" in found:
-                    raise UsageError(
-                        f"the node {found['node']} does not reach the run folder at {folder}: {found['unreachable']}. "
-                        "Name a folder that all nodes share under one path."
-                    )
-        for probe in folder.glob("probe*"):
-            probe.unlink(missing_ok=True)
-
-    def _nodes(self) -> list[str]:
-        nodes = self._ray.nodes()
-        return sorted(node["NodeID"] for node in nodes if node["Alive"] and node["Resources"].get("CPU"))
+                if problem:
+                    raise UsageError(f"the node {_name(self._nodes[asked[handle]])} {problem}")
 
     def start(self, function: Callable[[Any], Any], task: Any, elsewhere: bool) -> Any:
         """See `Engine.start`."""
         # Ray's own retries are off: it repeats a task killed for memory without limit, and hides the first cause.
         # `max_retries=0` also turns off its reconstruction, which hangs on a frozen node.
-        where = self._answering() if elsewhere else "SPREAD"
+        where = self._answering() if elsewhere or self._refused else "SPREAD"
         options = {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": where, **self._memory}
-        return self._remote.options(**options).remote(function, task)
+        name = f"dist_bpe.{function.__name__}"
+        return self._remote.options(name=name, **options).remote(pickle.dumps((function, task)))
 
     def _answering(self) -> Any:
         """Hard affinity to a node: the ones heard from last take turns. A frozen node looks alive for half a minute."""
-        nodes = self._nodes()
+        nodes = sorted(self._nodes.keys() - self._refused)
         if not nodes:
             return "SPREAD"
         latest = max(self._heard.get(node, 0.0) for node in nodes)
@@ -351,22 +411,33 @@ class RayEngine:
         finished: Sequence[Any] = self._ray.wait(list(handles), num_returns=len(handles), timeout=0)[0] if first else []
         return finished
 
-    def result(self, handle: Any) -> Any:
+    def result(self, handle: Any) -> tuple[str, Any]:
         """See `Engine.result`."""
         errors = self._ray.exceptions
         try:
-            node, result = self._ray.get(handle)
+            node, problem, result = self._ray.get(handle)
         except errors.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
             if isinstance(cause, DistBpeError):
                 raise cause from None
-            raise AttemptError(f"{type(cause).__name__}: {_first_line(cause)}", own=True) from error
+            found = [_name(node) for node in self._nodes.values() if node["NodeManagerAddress"] == error.ip]
+            node = found[0] if len(found) == 1 else error.ip
+            raise AttemptError(f"{type(cause).__name__}: {_first_line(cause)}", True, node) from error
         except errors.RayError as error:
             # A worker that was killed counts against the shard: it may be what the shard does to a worker.
             own = isinstance(error, (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.RaySystemError))
             raise AttemptError(f"{type(error).__name__}: {_first_line(error)}", own) from error
+        name = _name(self._nodes[node]) if node in self._nodes else node
+        if problem:
+            if node not in self._refused:
+                self._refused.add(node)
+                text = f"the node {name} {problem} It gets no work."
+                self._tell("warning", text, level="warning", node=name)
+            if not self._nodes.keys() - self._refused:
+                raise RunError(f"no node is left that can work: the node {name} {problem}")
+            raise AttemptError(f"the node {problem}", False, name)
         self._heard[node] = time.monotonic()
-        return result
+        return name, result
 
     def cancel(self, handles: Sequence[Any]) -> None:
         """See `Engine.cancel`."""
@@ -377,24 +448,105 @@ class RayEngine:
     def nodes_lost(self) -> int:
         """See `Engine.nodes_lost`. Tasks of a dead node may hang instead of failing, and nothing tells which ones."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
-            self._looked = time.monotonic()
-            self._lost = sum(not node["Alive"] for node in self._ray.nodes())
+            self._look_at_nodes()
         return self._lost
 
     def close(self) -> None:
         """Stop the embedded Ray, or leave the cluster joined; a Ray that was there before stays."""
-        if self._owned and self._ray.is_initialized():
+        if not self._ray.is_initialized():
+            return
+        if self._asked > 0:
+            with contextlib.suppress(Exception):
+                self._request([])
+        if self._owned:
             self._ray.shutdown()
+
+
+# How Ray describes the end of a node that its autoscaler took away because nothing ran there.
+_IDLE = 4
+
+
+def _name(node: dict[str, Any]) -> str:
+    return f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
-def _with_node(function: Callable[[Any], Any], task: Any) -> tuple[str, Any]:
-    import ray
+def _worker_side(folder: str | None, token: str) -> tuple[Callable[[], Any], Callable[[bytes], Any]]:
+    """What runs on nodes: a look at what is there, and a task with that look before a process's first one.
 
-    return ray.get_runtime_context().get_node_id(), function(task)
+    Functions inside a function are pickled whole, so that they run where the package is missing or another.
+    """
+    import pyarrow
+
+    import dist_bpe
+    from dist_bpe import _core
+
+    mine = {
+        "dist_bpe": dist_bpe.__version__,
+        "pyarrow": pyarrow.__version__,
+        "Unicode tables": _core.UNICODE_TABLES,
+    }
+    passed: list[str] = []  # of the worker process that has loaded this: its node, once looked at
+
+    def look() -> tuple[str, str]:
+        import uuid
+
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        try:
+            import pyarrow
+
+            import dist_bpe
+            from dist_bpe import _core
+            from dist_bpe.errors import DistBpeError
+            from dist_bpe.storage import at, write
+        except ImportError as error:
+            return node, f"cannot import the package ({error}). Install dist_bpe {mine['dist_bpe']} on every node."
+        found = {
+            "dist_bpe": dist_bpe.__version__,
+            "pyarrow": pyarrow.__version__,
+            "Unicode tables": _core.UNICODE_TABLES,
+        }
+        for name, version in mine.items():
+            if found[name] != version:
+                return node, (
+                    f"has {name} {found[name]}, and this driver {version}. Install the same versions on every node."
+                )
+        if folder is None:
+            return node, ""
+        problem, staging = "", at(folder)
+        try:
+            if (staging / "probe").read_text() != token:
+                problem = "it holds other files"
+            mark = staging / f"probe-{uuid.uuid4().hex}"
+            write(mark, token.encode())
+            mark.unlink()
+        except (OSError, DistBpeError) as error:
+            problem = getattr(error, "strerror", None) or str(error)
+        if problem:
+            return node, (
+                f"does not reach the run folder at {staging}: {problem}. Name a folder that all nodes share under one "
+                "path, or one in an object store that all may write to."
+            )
+        return node, ""
+
+    def work(payload: bytes) -> tuple[str, str, Any]:
+        import pickle
+
+        if not passed:
+            node, problem = look()
+            if problem:
+                return node, problem, None
+            passed.append(node)
+        # In two steps, so that a node without the package gets here.
+        function, task = pickle.loads(payload)  # noqa: S301  # the driver's own
+        return passed[0], "", function(task)
+
+    return look, work
 
 
 @contextlib.contextmanager
@@ -413,8 +565,10 @@ def open_engine(
     address: str | None = None,
     stall_seconds: float = STALL_SECONDS,
     memory_per_worker: int | None = None,
+    tasks: int = 1,
+    tell: Tell = _nobody,
 ) -> Iterator[Engine]:
-    """The engine "ray" or "local", closed at the end.
+    """The engine "ray" or "local", closed at the end; `tell` hears of nodes, `tasks` is how many there will be.
 
     Raises:
         UsageError: another name, or fewer than one worker.
@@ -424,7 +578,7 @@ def open_engine(
     if name == "local":
         engine: Engine = LocalEngine(workers, memory_per_worker)
     elif name == "ray":
-        engine = RayEngine(workers, address, stall_seconds, memory_per_worker)
+        engine = RayEngine(workers, address, stall_seconds, memory_per_worker, tasks, tell)
     else:
         raise UsageError(f"unknown engine {name!r}; the engines are: ray, local.")
     try:

@@ -22,6 +22,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from dist_bpe.storage import RunPath, create_if_absent, move, remove
 
 FOLDER = "lease"
 STAGING = "staging"
+PLAN = "plan.json"
 BEAT_SECONDS = 5.0
 DEAD_SECONDS = 45.0
 RELEASED = "released"
@@ -112,6 +115,41 @@ class Lease:
                 continue  # storage out of reach: try until it is back. Or the file is gone, which `check` sees.
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who wrote a lease last: host, number of the process, time of its beginning in UTC, and its beat."""
+
+    host: str
+    pid: int
+    since: str | None
+    beat: str
+    here: bool
+    """Whether the process is one of this machine, so that `lives` says how it is."""
+    lives: bool
+
+    @property
+    def released(self) -> bool:
+        """Whether it has said that it ended."""
+        return self.beat == RELEASED
+
+
+def holder(run: RunPath) -> Holder | None:
+    """Who holds a run folder, or held it last; None if nobody ever did."""
+    folder = run / FOLDER
+    numbers = _numbers(folder) if folder.exists() else []
+    if not numbers:
+        return None
+    content = (folder / f"{max(numbers):06}").read_bytes().decode()
+    try:
+        owner = json.loads(content[_BEAT_DIGITS:])
+    except ValueError:
+        owner = {"host": "unknown", "pid": 0, "process": ""}
+    process = owner["process"]
+    here = bool(process) and process.split(" ")[:2] == _process(os.getpid()).split(" ")[:2]
+    lives = here and _process(owner["pid"]) == process
+    return Holder(owner["host"], owner["pid"], owner.get("since"), content[:_BEAT_DIGITS].strip(), here, lives)
+
+
 @contextlib.contextmanager
 def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
@@ -129,6 +167,7 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "process": _process(os.getpid()),
+        "since": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "driver": uuid.uuid4().hex,
     }
     # Someone may have made a higher number, and removed this one, since the look into the folder.
@@ -142,7 +181,7 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     try:
         yield owned
     except Exception:
-        owned.check()  # if the run is lost, that comes first: the other error is a consequence
+        owned.check(now=True)  # if the run is lost, that comes first: the other error is a consequence
         raise
     finally:
         with contextlib.suppress(OSError):
@@ -154,22 +193,25 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
 def _take_up(run: RunPath, owned: Lease) -> None:
     """Make what the driver before left in staging ours."""
     if isinstance(run, RemotePath):
-        found = sorted(path for path in (run / STAGING).iterdir() if path.name.isdigit())
-        for older in found[:-1]:
-            remove(older)  # a driver died between beginning anew and removing what it began with
-        if found:
-            owned.staging = found[-1]
+        # Without a plan it is what a woken worker left, or a name alone: some stores list prefixes that are gone.
+        left = [path for path in (run / STAGING).iterdir() if path.name.isdigit()]
+        planned = sorted(path for path in left if (path / PLAN).is_file())
+        if planned:
+            owned.staging = planned[-1]
+        for path in left:
+            if path != owned.staging:
+                remove(path)
         return
     for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
         if litter.is_file():
             litter.unlink(missing_ok=True)
     staging = run / STAGING
     staging.mkdir(exist_ok=True)
-    for left in list(staging.iterdir()):
-        if left.name.isdigit():
-            move(left, staging / f"{owned.number:06}")
+    for found in list(staging.iterdir()):
+        if found.name.isdigit():
+            move(found, staging / f"{owned.number:06}")
         else:
-            remove(left)  # one that was never finished making
+            remove(found)  # one that was never finished making
 
 
 def _numbers(folder: RunPath) -> list[int]:

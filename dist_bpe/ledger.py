@@ -15,7 +15,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from dist_bpe.errors import RunError
 
@@ -46,11 +46,23 @@ T = TypeVar("T", bound=Unit)
 R = TypeVar("R")
 
 
+class Listener(Protocol):
+    """Is told what the ledger was told, and what follows from it."""
+
+    def __call__(self, event: str, unit: Any, **fields: Any) -> None:
+        """`fields` of each event: how many tasks there are and are left, how many attempts are out, and its own."""
+
+
+def _nobody(event: str, unit: Any, **fields: Any) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Attempt(Generic[T]):
-    """One try of a unit. `elsewhere`: an earlier one stalled, so this one is to go to a node known to answer."""
+    """One try of a unit, its `nth`. `elsewhere`: an earlier one stalled, so this one goes to a node that answers."""
 
     number: int
+    nth: int
     task: T
     elsewhere: bool
     began: float
@@ -60,6 +72,7 @@ class Attempt(Generic[T]):
 @dataclass
 class _State(Generic[T, R]):
     task: T
+    tries: int = 0
     failures: list[float] = field(default_factory=list)  # when
     stalls: int = 0
     elsewhere: bool = False
@@ -74,7 +87,7 @@ class _State(Generic[T, R]):
 class Ledger(Generic[T, R]):
     """The books of one map over tasks."""
 
-    def __init__(self, tasks: Iterable[T], stall_seconds: float = math.inf) -> None:
+    def __init__(self, tasks: Iterable[T], stall_seconds: float = math.inf, listener: Listener = _nobody) -> None:
         self._units: dict[tuple[int, ...], _State[T, R]] = {task.key: _State(task) for task in tasks}
         self._roots = sorted(self._units)
         self._queue: deque[tuple[int, ...]] = deque()
@@ -84,6 +97,7 @@ class Ledger(Generic[T, R]):
         self._open = len(self._roots)
         self._longest = 0.0
         self._stall_seconds = stall_seconds
+        self._listener = listener
         for key in self._roots:
             self._enqueue(self._units[key])
 
@@ -102,15 +116,20 @@ class Ledger(Generic[T, R]):
         covers = ((root,) if self._units[root].done else self._units[root].pieces for root in self._roots)
         return [self._units[key].result for cover in covers for key in cover]  # type: ignore[misc]  # a cover has all its results
 
-    def restore(self, key: tuple[int, ...], result: R) -> None:
-        """Take over a unit that was committed before this ledger began: whole tasks first, then pieces."""
+    def restore(self, key: tuple[int, ...], result: R) -> bool:
+        """Take over a unit that was committed before this ledger began: whole tasks first, then pieces.
+
+        True if it counts.
+        """
         root = self._units.get(key[:1])
         if root is None or self._covered(root):
-            return
+            return False
         if len(key) > 1 and not root.pieces:
             self._split(root)
-        if key in self._units:
-            self._commit(self._units[key], result)
+        if key not in self._units:
+            return False
+        self._commit(self._units[key], result)
+        return True
 
     def take(self, now: float) -> Attempt[T] | None:
         """The next attempt to start, or None while there is none."""
@@ -120,14 +139,16 @@ class Ledger(Generic[T, R]):
             if not self._needed(state):
                 continue
             self._number += 1
+            state.tries += 1
             patience = max(self._stall_seconds, PATIENCE * self._longest) * 2**state.stalls
-            attempt = Attempt(self._number, state.task, state.elsewhere, now, now + patience)
+            attempt = Attempt(self._number, state.tries, state.task, state.elsewhere, now, now + patience)
             self._attempts[attempt.number] = attempt
             state.running.add(attempt.number)
+            self._tell("attempt_started", state, attempt=attempt.nth, elsewhere=attempt.elsewhere)
             return attempt
         return None
 
-    def finish(self, number: int, result: R, now: float) -> bool:
+    def finish(self, number: int, result: R, now: float, node: str | None = None) -> bool:
         """An attempt ended with a result; True if it counts, False if its task was covered or the end told before."""
         attempt = self._attempts.pop(number, None)
         if attempt is None:
@@ -135,12 +156,16 @@ class Ledger(Generic[T, R]):
         state = self._state(attempt)
         state.running.discard(number)
         self._longest = max(self._longest, now - attempt.began)
-        if state.done or self._covered(self._units[state.task.key[:1]]):
-            return False
-        self._commit(state, result)
-        return True
+        counts = not state.done and not self._covered(self._units[state.task.key[:1]])
+        if counts:
+            self._commit(state, result)
+        self._tell(
+            "attempt_finished", state,
+            attempt=attempt.nth, node=node, seconds=now - attempt.began, counts=counts, result=result,
+        )  # fmt: skip
+        return counts
 
-    def fail(self, number: int, cause: str, own: bool, now: float) -> None:
+    def fail(self, number: int, cause: str, own: bool, now: float, node: str | None = None) -> None:
         """An attempt ended without a result: by a fault of its `own` (or its worker's), or because a node was lost.
 
         Raises:
@@ -154,7 +179,10 @@ class Ledger(Generic[T, R]):
         if own:
             state.failures.append(now)
         state.first_cause = state.first_cause or cause
-        self._again(state)
+        self._again(
+            "attempt_failed", state,
+            attempt=attempt.nth, node=node, seconds=now - attempt.began, cause=cause, own=own,
+        )  # fmt: skip
 
     def suspect(self, now: float) -> None:
         """A node was lost, and nobody knows what ran there: all attempts out get a deadline soon, at no cost."""
@@ -176,8 +204,9 @@ class Ledger(Generic[T, R]):
                 state.running.discard(number)
                 state.stalls += not suspected
                 state.elsewhere = True
-                state.first_cause = state.first_cause or f"no end within {now - attempt.began:,.0f} seconds"
-                self._again(state)
+                cause = f"no end within {now - attempt.began:,.0f} seconds"
+                state.first_cause = state.first_cause or cause
+                self._again("attempt_stalled", state, attempt=attempt.nth, seconds=now - attempt.began, cause=cause)
 
     def needless(self) -> list[int]:
         """Attempts out whose task has been covered meanwhile, each told once: how they end is of no interest."""
@@ -204,13 +233,20 @@ class Ledger(Generic[T, R]):
         state.queued = True
         (self._queue.appendleft if first else self._queue.append)(state.task.key)
 
-    def _again(self, state: _State[T, R]) -> None:
+    def _tell(self, event: str, state: _State[T, R], **fields: Any) -> None:
+        self._listener(event, state.task, tasks=len(self._roots), left=self._open, running=self.running, **fields)
+
+    def _again(self, event: str, state: _State[T, R], **fields: Any) -> None:
         """Try a unit once more, or split it, or give it up; unless nothing needs it, or another attempt is out."""
         if not self._needed(state) or state.running or state.queued:
-            return
-        if len(state.failures) < MAX_FAILURES and state.stalls < MAX_STALLS:
+            self._tell(event, state, then="nothing", **fields)
+        elif len(state.failures) < MAX_FAILURES and state.stalls < MAX_STALLS:
             self._enqueue(state, first=True)
-        elif not self._split(state):
+            self._tell(event, state, then="again", **fields)
+        elif self._split(state):
+            self._tell(event, state, then="split", pieces=len(state.pieces), **fields)
+        else:
+            self._tell(event, state, then="end", **fields)
             stalls = f" and stalled {state.stalls} times" if state.stalls else ""
             raise RunError(
                 f"{state.task} failed {len(state.failures)} times{stalls}, and what was finished is kept. The first "

@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import math
+import os
 import shutil
+import socket
 import tempfile
 import time
 import uuid
@@ -16,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dist_bpe import budget, places, reference
+from dist_bpe import __version__, budget, places, reference
 from dist_bpe.balance import Outcome, Retrainer, balance, frontier, held_back, refuse_overlap, search
 from dist_bpe.balance import warnings as limits
 from dist_bpe.config import (
@@ -47,9 +49,10 @@ from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
 from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
 from dist_bpe.lease import FOLDER as LEASE
-from dist_bpe.lease import RELEASED, Lease, lease
-from dist_bpe.ledger import Ledger
+from dist_bpe.lease import PLAN, RELEASED, Lease, holder, lease
+from dist_bpe.ledger import Ledger, Listener
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
+from dist_bpe.metrics import exported
 from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve, warnings_for
 from dist_bpe.progress import Progress, StageRecord, human_bytes
@@ -73,7 +76,6 @@ from dist_bpe.storage import (
 from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
-PLAN = "plan.json"
 REPORT = "report.json"
 # What runs and parts take at most of the text they were counted from; it is a tenth of that more often than not.
 STAGED_SHARE = 0.25
@@ -193,6 +195,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     if output.exists() and not output.is_dir():
         raise UsageError(f"the output {output} is a file; name a folder.")
     sources = [source.source() for source in config.sources]
+    progress.fields["run"] = places.show(config.output)
     with progress.stage("plan", unit="files") as stage:
         planned = plan(sources, config.count.shard_bytes)
         rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
@@ -202,9 +205,7 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
             f"the documents of source {planned.in_memory[0]!r} lie in this process, where no Ray worker can read them. "
             'Use engine="local", or write them to a file.'
         )
-    for text in planned.warnings():
-        _warn(progress, report, text)
-    for text in warnings_for(pattern):
+    for text in [*planned.warnings(), *warnings_for(pattern)]:
         _warn(progress, report, text)
     options = config.count.model_dump(mode="json", exclude={"table_bytes"})
     options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
@@ -215,7 +216,14 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
     try:
+        before = holder(output)
         with lease(output, progress.say) as owned:
+            if before and not before.released:
+                progress.tell("run_taken_over", host=before.host, pid=before.pid)
+            progress.tell(
+                "run_began", version=__version__, host=socket.gethostname(), pid=os.getpid(), lease=owned.number,
+                engine=config.engine.engine, files=len(planned.files), bytes=planned.bytes, shards=len(planned.shards),
+            )  # fmt: skip
             _begin(output, owned, fingerprint(planned, sources, options), config, progress)
             counted = owned.staging.exists()
             if counted:
@@ -338,6 +346,7 @@ def _count_into(
     finished = False
     try:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(progress.standard_output())
             with progress.stage(f"start {config.engine.engine}", unit="workers") as stage:
                 engine = stack.enter_context(
                     open_engine(
@@ -346,8 +355,12 @@ def _count_into(
                         config.engine.address,
                         config.engine.stall_seconds,
                         config.engine.memory_per_worker,
+                        len(planned.shards),
+                        progress.tell,
                     )
                 )
+                if config.engine.engine == "ray":
+                    stack.enter_context(exported(progress, engine.workers))
                 engine.probe(staging.resolve())
                 stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
             free = shutil.disk_usage(staging).free if isinstance(staging, Path) else math.inf
@@ -423,13 +436,19 @@ def _counted(
             for shard in planned.shards
         ),
         engine.stall_seconds,
+        _listener("count", progress),
     )
     with progress.stage("count", planned.bytes, "bytes") as stage:
-        done = 0
+        done, resumed = 0, dict[str, int]()
         for commit in committed(place):
-            ledger.restore(tuple(commit["key"]), commit)
+            if not ledger.restore(tuple(commit["key"]), commit):
+                continue
             done += 1
             stage.advance(commit["bytes"], f"{done:,} of {len(planned.shards):,} shards were finished before")
+            for name, value in _figures(commit).items():
+                resumed[name] = resumed.get(name, 0) + value
+        if done:
+            progress.tell("run_resumed", None, stage="count", finished=done, **resumed)
         for commit in run(engine, count_shard, ledger):
             owned.check()
             done += 1
@@ -454,19 +473,54 @@ def _merged(
     place = owned.staging.resolve()
     fan_in = budget.fan_in(engine.memory_per_worker, FAN_IN)
     tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count, fan_in)
-    ledger: Ledger[MergeTask, dict[str, Any]] = Ledger(tasks, engine.stall_seconds)
+    ledger: Ledger[MergeTask, dict[str, Any]] = Ledger(tasks, engine.stall_seconds, _listener("merge", progress))
     with progress.stage("merge", len(tasks), "parts") as stage:
         rows = 0
         for part in merged(place, place / COUNTS):
             ledger.restore((part["partition"],), part)
             rows += part["rows"]
             stage.advance(1, f"{rows:,} rows")
+        if rows:
+            progress.tell("run_resumed", stage="merge", finished=stage.done, unique_words=rows)
         for part in run(engine, merge_part, ledger):
             owned.check()
             rows += part["rows"]
             stage.worker_peak(part["peak_bytes"])
             stage.advance(1, f"{rows:,} rows")
     return ledger.results()
+
+
+def _figures(commit: dict[str, Any]) -> dict[str, int]:
+    """What the commit of a shard or part says in numbers."""
+    if "totals" not in commit:
+        return {"unique_words": commit["rows"]}
+    return {
+        **{name: sum(totals[name] for totals in commit["totals"]) for name in ("documents", "bytes", "words")},
+        "skipped_rows": sum(commit["skipped"]["rows"].values()),
+        "skipped_files": len(commit["skipped"]["files"]),
+    }
+
+
+def _listener(stage: str, progress: Progress) -> Listener:
+    """Makes events of what a ledger tells; those that need a person's eye are a line in a log, too."""
+
+    def listen(event: str, unit: CountTask | MergeTask, **fields: Any) -> None:
+        where = dict(zip(("shard", "piece") if stage == "count" else ("part",), unit.key, strict=False))
+        commit = fields.pop("result", None)
+        if commit:
+            fields |= _figures(commit) | {"peak_bytes": commit["peak_bytes"]}
+        if "seconds" in fields:
+            fields["seconds"] = round(fields["seconds"], 3)
+        text = None
+        if "cause" in fields:
+            node = f" on {fields['node']}" if fields.get("node") else ""
+            then = {"again": "tried again", "split": "cut into pieces", "end": "given up", "nothing": "not needed"}
+            what = f"attempt {fields['attempt']} {event.removeprefix('attempt_')}{node}"
+            text = f"{stage}: {unit}, {what}: {fields['cause']}; {then[fields['then']]}"
+            fields["level"] = "warning"
+        progress.tell(event, text, stage=stage, **where, **fields)
+
+    return listen
 
 
 def _publish_table(
@@ -934,6 +988,7 @@ def learn_and_export(
     verify: bool = True,
     verify_transformers: bool = False,
     dev: Corpus | None = None,
+    progress: Progress | None = None,
 ) -> RunReport:
     """Learn one more vocabulary from a run folder's table and export it beside the others.
 
@@ -944,7 +999,8 @@ def learn_and_export(
         special_tokens = [special_token(text) for text in table.special_tokens]
     else:
         check_special_tokens(special_tokens)
-    progress = Progress()
+    progress = progress or Progress()
+    progress.fields["run"] = str(at(run))
     report = RunReport(str(at(run)), table)
     options = _ExportOptions(run, name, overwrite, verify, verify_transformers)
     _learn_and_export(table, config, special_tokens, options, progress, report, dev)
@@ -1042,6 +1098,7 @@ def balance_run(
     with_search: bool = False,
     premium: float | None = None,
     output: RunPath | None = None,
+    progress: Progress | None = None,
 ) -> BalanceReport:
     """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
 
@@ -1056,12 +1113,14 @@ def balance_run(
         with_search: search instead, see `search`; and `premium`.
         output: the TOML file for the mixture; a JSON file beside it holds the report. By default
             `mixtures/balanced.toml` in the run folder.
+        progress: who is told how it goes.
 
     Raises:
         UsageError: development and test text overlap, or options that cannot work.
     """
     table = CountTable.open(run)
-    progress = Progress()
+    progress = progress or Progress()
+    progress.fields["run"] = str(at(run))
     specials = [special_token(text) for text in table.special_tokens]
     if dev is not None and test is not None:
         refuse_overlap(dev, test)

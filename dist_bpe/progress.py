@@ -1,24 +1,54 @@
-"""What the user sees while work goes on: bars on a terminal, plain lines in a log, nothing when told so.
+"""What the user sees while work goes on: bars on a terminal, plain lines in a log, JSON for machines, or nothing.
 
 Each stage says that it began at once, and from then on moves at least every few seconds. Each stage's seconds and peak
-memory are kept for the closing summary.
+memory are kept for the closing summary. All that happens is an event with a name and fields (docs/observing.md).
 """
 
 import contextlib
+import io
+import json
 import re
 import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 LINE_EVERY_SECONDS = 3.0
+# Machines add up what they read, and somebody pays for it.
+JSON_EVERY_SECONDS = 30.0
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# Messages of other libraries may quote a URI with its login, or with a signature among its options.
+_LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
+_OPTIONS = re.compile(r"(://[^\s?\"']+)\?[^\s\"']+")
+
+
+class Tell(Protocol):
+    """Takes an event: its name, a sentence for people if they are to see one, and fields for machines."""
+
+    def __call__(self, event: str, text: str | None = None, **fields: Any) -> None:
+        """See `Progress.tell`."""
+
+
+def json_line(event: str, text: str | None = None, level: str = "info", **fields: Any) -> None:
+    """Write an event as one line of JSON to standard error; fields that are None are left out."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"time": time, "level": level, "event": event, **fields, "text": text}
+    shown = {name: without_secrets(value) for name, value in line.items() if value is not None}
+    sys.stderr.write(json.dumps(shown, default=str) + "\n")  # at once: threads write, too
+    sys.stderr.flush()
+
+
+def without_secrets(value: Any) -> Any:
+    """A text without logins and options of the URIs in it."""
+    return _OPTIONS.sub(r"\1", _LOGIN.sub("", value)) if isinstance(value, str) else value
 
 
 @dataclass
@@ -56,29 +86,44 @@ def human_bytes(count: float) -> str:
     raise AssertionError("unreachable")
 
 
+class _Lines(io.TextIOBase):
+    """A stream whose lines become events."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if line := _COLOURS.sub("", line).strip():
+                self._tell("log", line, logger="stdout")
+        return len(text)
+
+
 class Stage:
     """One running stage. `advance` and `note` may be called as often as one likes; output is limited by time."""
 
-    def __init__(self, name: str, total: int | None, unit: str, bars: "RichProgress | None", silent: bool) -> None:
+    def __init__(
+        self, progress: "Progress", name: str, total: int | None, unit: str, bars: "RichProgress | None"
+    ) -> None:
         self.name = name
         self.total = total
         self.unit = unit
         self.done = 0
         self.text = ""
         self.worker_peak_bytes = 0
+        self._progress = progress
         self._bars = bars
-        self._silent = silent
         self._task = bars.add_task(name, total=total, note="") if bars else None
         self._began = time.monotonic()
-        if not bars:
-            self._line("…")
+        progress.tell("stage_began", self._line("…"), stage=name, total=total, unit=unit)
 
     def _amount(self, count: int) -> str:
         return human_bytes(count) if self.unit == "bytes" else f"{count:,} {self.unit}"
 
-    def _line(self, what: str) -> None:
-        if not self._silent:
-            print(f"{self.name}: {what}", file=sys.stderr, flush=True)
+    def _line(self, what: str) -> str | None:
+        return None if self._bars else f"{self.name}: {what}"
 
     def advance(self, count: int = 0, note: str | None = None) -> None:
         """Report `count` more units done, and optionally a short text to stand beside the number."""
@@ -88,32 +133,45 @@ class Stage:
         if self._bars and self._task is not None:
             self._bars.update(self._task, completed=self.done, note=self.text)
 
-    def tick(self, ended: threading.Event) -> None:
-        """Print a line every few seconds until the stage ends, also while nothing advances."""
-        while not ended.wait(LINE_EVERY_SECONDS):
+    def tick(self, ended: threading.Event, every_seconds: float) -> None:
+        """Tell how far it is every few seconds until the stage ends, also while nothing advances."""
+        while not ended.wait(every_seconds):
             share = f" of {self._amount(self.total)} ({self.done / self.total:.0%})" if self.total else ""
             note = f", {self.text}" if self.text else ""
-            self._line(f"{self._amount(self.done)}{share}{note}, {time.monotonic() - self._began:.0f} s")
+            seconds = time.monotonic() - self._began
+            self._progress.tell(
+                "progress",
+                self._line(f"{self._amount(self.done)}{share}{note}, {seconds:.0f} s"),
+                stage=self.name, done=self.done, total=self.total, unit=self.unit, note=self.text or None,
+                seconds=round(seconds, 3),
+            )  # fmt: skip
 
     def worker_peak(self, peak_bytes: int) -> None:
         """Note the peak memory that a task's process reported."""
         self.worker_peak_bytes = max(self.worker_peak_bytes, peak_bytes)
 
-    def finish(self) -> None:
+    def finish(self) -> StageRecord:
         """Say that the stage ended."""
-        seconds = time.monotonic() - self._began
+        record = StageRecord(self.name, time.monotonic() - self._began, peak_memory_bytes(), self.worker_peak_bytes)
         if self._bars and self._task is not None:
             self._bars.update(self._task, total=self.total or self.done or 1, completed=self.total or self.done or 1)
-        else:
-            amount = f"{self._amount(self.done)}, " if self.done else ""
-            self._line(f"done, {amount}{self.text + ', ' if self.text else ''}{seconds:.1f} s")
+        amount = f"{self._amount(self.done)}, " if self.done else ""
+        self._progress.tell(
+            "stage_ended",
+            self._line(f"done, {amount}{self.text + ', ' if self.text else ''}{record.seconds:.1f} s"),
+            stage=self.name, done=self.done, unit=self.unit, note=self.text or None, seconds=round(record.seconds, 3),
+            peak_bytes=record.peak_bytes, worker_peak_bytes=record.worker_peak_bytes or None,
+        )  # fmt: skip
+        return record
 
 
 class Progress:
-    """The stages of one command.
+    """The stages and events of one command.
 
-    `style` is "bars" (rich, for terminals), "lines" (one plain line at a time on standard error), "silent", or "auto":
-    bars where standard error is a terminal, lines elsewhere.
+    `style` is "bars" (rich, for terminals), "lines" (one plain line at a time on standard error), "json" (one JSON
+    object a line), "silent", or "auto": bars where standard error is a terminal, lines elsewhere.
+
+    `fields` are added to each event; `listeners` are called with each, whatever the style.
     """
 
     def __init__(self, style: str = "auto") -> None:
@@ -121,34 +179,49 @@ class Progress:
             style = "bars" if sys.stderr.isatty() else "lines"
         self.style = style
         self.records: list[StageRecord] = []
-        self._bars: RichProgress | None = None
+        self.fields: dict[str, Any] = {}
+        self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
 
     @contextlib.contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "items") -> Iterator[Stage]:
         """Run a stage of `total` units; its time and peak memory are recorded when it ends without an error."""
         _reset_peak_memory()
-        began = time.monotonic()
         with contextlib.ExitStack() as stack:
             bars = stack.enter_context(_new_bars(unit)) if self.style == "bars" else None
-            stage = Stage(name, total, unit, bars, self.style == "silent")
-            if self.style == "lines":
+            stage = Stage(self, name, total, unit, bars)
+            if self.style in ("lines", "json"):
                 ended = threading.Event()
-                ticker = threading.Thread(target=stage.tick, args=(ended,), name="dist-bpe progress", daemon=True)
+                every = LINE_EVERY_SECONDS if self.style == "lines" else JSON_EVERY_SECONDS
+                ticker = threading.Thread(target=stage.tick, args=(ended, every), name="dist-bpe progress", daemon=True)
                 ticker.start()
                 stack.callback(ticker.join)
                 stack.callback(ended.set)
             yield stage
-            stage.finish()
-        self.records.append(StageRecord(name, time.monotonic() - began, peak_memory_bytes(), stage.worker_peak_bytes))
+            self.records.append(stage.finish())
+
+    def tell(self, event: str, text: str | None = None, **fields: Any) -> None:
+        """An event: people see its text, if it has one, unless silent; machines see its fields."""
+        for listener in self.listeners:
+            listener(event, fields)
+        if self.style == "json":
+            json_line(event, text, **self.fields, **fields)
+        elif text is not None and (self.style != "silent" or event == "warning"):
+            warning = "warning: " if event == "warning" else ""
+            print(f"{warning}{without_secrets(text)}", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def standard_output(self) -> Iterator[None]:
+        """Make events of what others print to standard output, if all is to be JSON. Ray says there why workers end."""
+        with contextlib.redirect_stdout(_Lines(self.tell)) if self.style == "json" else contextlib.nullcontext():
+            yield
 
     def say(self, text: str) -> None:
         """Print one line that stays, unless silent."""
-        if self.style != "silent":
-            print(text, file=sys.stderr, flush=True)
+        self.tell("message", text)
 
     def warn(self, text: str) -> None:
         """Print one warning line, even when silent: a warning changes what the result means."""
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        self.tell("warning", text, level="warning")
 
 
 def _new_bars(unit: str) -> "RichProgress":

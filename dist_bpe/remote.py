@@ -8,6 +8,7 @@ requests for S3, Google and Azure alike; pyarrow's file systems cannot make them
 import fnmatch
 import functools
 import os
+import re
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ _OPTIONS = {
 # S3 takes at most 10,000 parts a file.
 _MOST_PARTS = 9_000
 _PART_BYTES = 8 << 20
+# Answers that the same request would get again.
+_REFUSED = re.compile(r"status code: (3\d\d|4(?!08|09|25|29)\d\d)")
 _COPY_BYTES = 5 << 30  # more than that S3 does not copy in one request
 
 #: Called before each request with its name and path, by tests alone.
@@ -127,7 +130,8 @@ class RemotePath:
         found = self._request("list", lambda store, key: _obstore().list_with_delimiter(store, key))
         bucket = self.key.partition("/")[0]
         for path in [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]:
-            yield RemotePath(self.place, f"{bucket}/{path}")
+            if path != self._inside:  # some stores list a prefix in itself
+                yield RemotePath(self.place, f"{bucket}/{path}")
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Those of `iterdir` whose names match."""
@@ -141,7 +145,7 @@ class RemotePath:
     def version(self) -> dict[str, Any] | None:
         """What `replace` compares; None where there is no such object."""
         head = self._head()
-        return head and {"e_tag": head["e_tag"], "version": head["version"]}
+        return head and {name: head[name] for name in ("e_tag", "version") if head[name] is not None}
 
     def _head(self) -> dict[str, Any] | None:
         try:
@@ -254,15 +258,18 @@ class RemotePath:
                 if inject:
                     inject(name, self)
                 return action(_store(self.place, self.key.partition("/")[0]), self._inside)
-            except FileNotFoundError as error:
-                if "NoSuchBucket" in str(error):
+            except (failed.BaseError, FileNotFoundError) as error:
+                text = str(error).partition("Debug source:")[0].strip()
+                if "NoSuchBucket" in text:
                     raise UsageError(f"{self}: there is no such bucket.") from None
-                missing.append(error)
-                return None
-            except (failed.PermissionDeniedError, failed.UnauthenticatedError) as error:
-                raise PermissionError(str(error)) from None
-            except (failed.NotSupportedError, failed.InvalidPathError, ValueError) as error:
-                raise UsageError(f"{self} cannot hold a run: {self.place.safe(error)}") from None
+                if isinstance(error, FileNotFoundError):
+                    missing.append(error)
+                    return None
+                if isinstance(error, (failed.PermissionDeniedError, failed.UnauthenticatedError)):
+                    raise PermissionError(text) from None
+                if isinstance(error, (failed.NotSupportedError, failed.InvalidPathError)) or _REFUSED.search(text):
+                    raise UsageError(f"{self} cannot hold a run: {self.place.safe(OSError(text))}") from None
+                raise OSError(text) from None  # the network's, or a busy store's
 
         result = places.with_retries(attempt, self.place, self.key)
         if missing:

@@ -5,7 +5,7 @@
 #
 # Without a wheel the package must be installed on every node. With token authentication RAY_AUTH_TOKEN is sent. Progress
 # is shown until the job ends; ending this script does not stop the job (`ray job stop NAME` does, and submitting again
-# under another NAME goes on where it was).
+# under another NAME goes on where it was). Needed here and on the cluster: ray[default], of one version.
 set -euo pipefail
 config=${1:?"usage: $0 run.toml [dist_bpe.whl] [NAME]"}
 wheel=${2:-}
@@ -16,9 +16,12 @@ name=${3:-dist-bpe-$(basename "$config" .toml)-$(date +%Y%m%d-%H%M%S)}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cp "$config" "$folder/run.toml"
-environment='{"env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}'
+install=
 if [ -n "$wheel" ]; then
-  environment=$(printf '{"py_modules": ["%s"], "env_vars": {"RAY_USAGE_STATS_ENABLED": "0"}}' "$(realpath "$wheel")")
+  cp "$wheel" "$folder"
+  # Beside what the nodes have: only what is missing there is fetched. (py_modules would fetch every dependency anew.)
+  install=$(printf '"pip": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/%s"], ' "$(basename "$wheel")")
 fi
+environment="{$install\"env_vars\": {\"RAY_USAGE_STATS_ENABLED\": \"0\"}}"
 exec ray job submit --submission-id "$name" --working-dir "$folder" --runtime-env-json "$environment" \
   -- python -m dist_bpe.cli train run.toml

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import pyarrow.fs as fs
 import pytest
+from servers import free_port
 from test_counts import hashes
 from test_hosts import SLOW, corpus
-from test_places import free_port
 
 import dist_bpe
 

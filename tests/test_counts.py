@@ -52,7 +52,7 @@ def hashes(folder: Path) -> dict[str, str]:
     }
 
 
-def quiet(*sources: dist_bpe.Source, output: Path, **options: object) -> dist_bpe.CountTable:
+def quiet(*sources: dist_bpe.Source, output: Path | str, **options: object) -> dist_bpe.CountTable:
     return dist_bpe.count(*sources, output=output, progress="silent", **{"engine": "local", "workers": 1} | options)  # type: ignore[arg-type]
 
 

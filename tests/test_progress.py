@@ -1,10 +1,19 @@
-"""What a log file sees: a line at once, one every few seconds even while nothing ends, and no terminal codes."""
+"""What a log sees: a line at once, one every few seconds even while nothing ends; no terminal codes; JSON if asked."""
 
+import json
+import re
 import time
+import warnings
+from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import Writer
+from typer.testing import CliRunner
 
-from dist_bpe import progress
+from dist_bpe import cli, pipeline, progress
+
+OBSERVING = (Path(__file__).parent.parent / "docs" / "observing.md").read_text()
 
 
 def test_lines_move_while_nothing_advances(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +59,66 @@ def test_a_failed_stage_is_not_recorded() -> None:
 )
 def test_sizes_for_people(size: float, text: str) -> None:
     assert progress.human_bytes(size) == text
+
+
+def told(*arguments: object, code: int = 0, **environment: str) -> list[dict[str, Any]]:
+    """What a command told, as JSON; nothing else may stand on either stream."""
+    ran = CliRunner().invoke(cli.app, list(map(str, arguments)), env=environment)
+    assert ran.exit_code == code, ran.stderr
+    assert ran.stdout == ""
+    events = [json.loads(line) for line in ran.stderr.splitlines()]
+    table, _, attempts = OBSERVING.partition("\nAll attempts have: ")
+    documented = {name: set(re.findall(r"`(\w+)`", fields)) for name, fields in EVENTS.findall(table)}
+    for name in documented:
+        if name.startswith("attempt_"):
+            documented[name] |= set(re.findall(r"`(\w+)`", attempts.partition("\n\n")[0]))
+    for event in events:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["time"])
+        fields = event.keys() - {"time", "level", "event", "run", "text"}
+        assert fields <= documented[event["event"]], event
+    return events
+
+
+EVENTS = re.compile(r"^\| `(\w+)` \|.*\|(.*)\|$", re.M)
+
+
+def test_json_lines_tell_all_of_a_run(write: Writer, tmp_path: Path, documents: list[str]) -> None:
+    write("in/a.parquet", documents)
+    output = tmp_path / "run"
+    command = ["train", tmp_path / "in", "-o", output, "--vocab-size", 600, "--engine", "local", "--workers", 1]
+    command += ["--shard-bytes", 9000, "--partitions", 2, "--log-format", "json"]
+    events = told(*command)
+    names = [event["event"] for event in events]
+    assert [event["stage"] for event in events if event["event"] == "stage_ended"] == [
+        "plan", "start local", "count", "merge", "learn", "export",
+    ]  # fmt: skip
+    shards = [event for event in events if event["event"] == "attempt_finished" and event["stage"] == "count"]
+    (began,) = (event for event in events if event["event"] == "run_began")
+    assert began["run"] == str(output)
+    assert len(shards) == began["shards"] > 3
+    assert (shards[-1]["left"], shards[-1]["tasks"]) == (0, began["shards"])
+    (finished,) = (event for event in events if event["event"] == "finished")
+    for name in ("documents", "bytes", "words"):
+        assert sum(shard[name] for shard in shards) == finished[name] > 0
+    assert names[-1] == "finished"
+    (error,) = told(*command, code=6)[-1:]
+    assert (error["event"], error["kind"], error["exit_code"]) == ("error", "RunError", 6)
+    assert "--overwrite" in error["text"]
+    assert told("learn", output, "--vocab-size", 500, DIST_BPE_LOG_FORMAT="json")[-1]["vocabulary"] == 500
+
+
+def test_json_lines_of_what_goes_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(*_: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("odd", stacklevel=1)
+        raise ZeroDivisionError("s3://me:secret@bucket/key?X-Amz-Signature=secret is odd")
+
+    monkeypatch.setattr(pipeline, "learn_and_export", learn)
+    log, error = told("learn", tmp_path, "--vocab-size", 500, "--log-format", "json", code=1)
+    assert (log["event"], log["logger"]) == ("log", "py.warnings")
+    assert (error["event"], error["kind"]) == ("error", "ZeroDivisionError")
+    assert "s3://bucket/key is odd" in error["text"]
+    assert "secret" not in error["text"]
+    ran = CliRunner().invoke(cli.app, ["learn", str(tmp_path), "--vocab-size", "500", "--log-format", "xml"])
+    assert (ran.exit_code, ran.stderr) == (2, "error: --log-format xml is neither text nor json.\n")

@@ -194,10 +194,13 @@ def test_learning_is_free_and_goes_on_from_the_counts(
     assert sorted(path.name for path in (tmp_path / "run" / "vocabularies").iterdir()) == ["500"]
 
 
-def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source) -> None:
-    with pytest.raises(errors.UsageError, match="the output s3://bucket/run is no path") as caught:
-        quiet(source, output="s3://key:veiled@bucket/run")  # type: ignore[arg-type]
+def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source, tmp_path: Path) -> None:
+    with pytest.raises(errors.UsageError, match="hdfs://host/run cannot hold a run: name a folder") as caught:
+        quiet(source, output="hdfs://key:veiled@host/run")
     assert "veiled" not in str(caught.value)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(errors.UsageError, match="file is a file; name a folder"):
+        quiet(source, output=tmp_path / "file")
 
 
 def test_one_driver_at_a_time(source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,262 @@
+"""A cluster as it is run: `ray start`, token authentication, jobs by the Jobs API, metrics, an autoscaler.
+
+`make test-cluster` runs these in an environment of its own, with `ray[default]` and without this package: the wheel has
+to travel.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def below(pid: int) -> dict[int, str]:
+    """The processes that a process has started, and those below them, with their commands."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(OSError):
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, children.read_text().split()):
+                with contextlib.suppress(OSError):
+                    found[child] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+                found |= below(child)
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    (found,) = (ROOT / "dist").glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, for those who import it from PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+@dataclass
+class Head:
+    """A running `ray start --head`, and the environment to reach it with."""
+
+    process: subprocess.Popen[bytes]
+    environment: dict[str, str]
+    address: str
+    metrics: int
+
+    def run(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            list(map(str, command)), env=self.environment | more, capture_output=True, text=True, timeout=300
+        )
+
+    def job(self, action: str, name: str) -> str:
+        ran = self.run("ray", "job", action, name)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+
+@contextlib.contextmanager
+def ray_start(*options: str, **more: str) -> Iterator[Head]:
+    """A cluster of its own with a token of its own; ended by a signal to this one process."""
+    folder = tempfile.mkdtemp(prefix="ray-")  # short: it holds sockets
+    port, dashboard, metrics = free_port(), free_port(), free_port()
+    environment = os.environ | {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+    environment |= more
+    command = ["ray", "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", f"--temp-dir={folder}"]
+    command += ["--dashboard-host=127.0.0.1", f"--metrics-export-port={metrics}", "--object-store-memory=100000000"]
+    log = Path(folder, "start.log")
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*command, "--block", *options], env=environment, cwd=folder, stdout=file, stderr=file
+        )
+    head = Head(process, environment, f"127.0.0.1:{port}", metrics)
+    head.environment["RAY_ADDRESS"] = f"http://127.0.0.1:{dashboard}"
+    started: dict[int, str] = {}
+    try:
+        until(lambda: head.run("ray", "health-check", "--address", head.address).returncode == 0)
+        yield head
+    finally:
+        started = below(process.pid)
+        process.terminate()
+        process.wait(60)
+        for pid in started:  # what `ray start` left
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    with ray_start("--num-cpus=2") as started:
+        yield started
+
+
+def corpus(folder: Path, rows: int) -> Path:
+    rng = random.Random(2)
+    texts = [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(rows)]
+    folder.mkdir()
+    pq.write_table(pa.table({"text": texts}), folder / "a.parquet", row_group_size=5)
+    return folder
+
+
+CONFIG = """
+output = "{output}"
+verify = false
+[[sources]]
+name = "a"
+paths = "{source}"
+[count]
+pattern = '[a-z]+|[0-9]+|\\s|[\\s\\S]'
+shard_bytes = 100_000
+partitions = 4
+[learn]
+vocab_size = 400
+"""
+
+
+def hashes(run: Path) -> dict[str, str]:
+    """What must be the same for all runs."""
+    files = [*(run / "counts").iterdir(), *(run / "vocabularies" / "400").iterdir()]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.name != "report.json"}
+
+
+def local_run(unpacked: Path, config: Path) -> dict[str, str]:
+    """The same run on threads of one process, into a folder beside."""
+    text = re.sub(r'output = "(.*)"', r'output = "\1-local"', config.read_text())
+    path = config.with_name("local.toml")
+    path.write_text(text + '[engine]\nengine = "local"\n')
+    command = [sys.executable, "-m", "dist_bpe.cli", "train", path]
+    ran = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(unpacked)}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    output = re.search(r'output = "(.*)"', text)
+    assert output
+    return hashes(Path(output[1]))
+
+
+def configured(tmp_path: Path, rows: int) -> tuple[Path, Path]:
+    """The configuration of a run, and its folder."""
+    config = tmp_path / "run.toml"
+    config.write_text(CONFIG.format(source=corpus(tmp_path / "in", rows), output=tmp_path / "run"))
+    return config, tmp_path / "run"
+
+
+def test_the_package_is_not_here() -> None:
+    ran = subprocess.run([sys.executable, "-c", "import dist_bpe"], cwd="/", capture_output=True, text=True)
+    assert "No module named 'dist_bpe'" in ran.stderr
+
+
+def test_a_submitted_job_ends_with_the_bytes_of_a_local_run(
+    head: Head, wheel: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    config, run = configured(tmp_path, 100)
+    ran = head.run(ROOT / "jobs" / "submit.sh", config, wheel, "whole")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert hashes(run) == local_run(unpacked, config)
+    lines = head.job("logs", "whole").splitlines()
+    for stage in ("plan", "start ray", "count", "merge", "learn", "export"):
+        assert any(line.startswith(f"{stage}: done, ") for line in lines), lines
+    # What Prometheus reads, against the report.
+    report = json.loads((run / "report.json").read_text())
+    source = report["sources"]["a"]
+    found = scraped(head, str(run))
+    for name in ("documents", "bytes", "words", "unique_words"):
+        assert found[f"{name}_total", ""] == source[name], name
+    for stage, tasks in (("count", len(list_of_shards(run))), ("merge", 4)):
+        states = {state: found["tasks", f"{stage} {state}"] for state in ("waiting", "running", "done")}
+        assert states == {"waiting": 0, "running": 0, "done": tasks}
+        assert found["attempt_seconds_count", stage] == tasks
+    stages = {record["name"]: record for record in report["stages"]}
+    for stage in ("plan", "start ray", "count", "merge"):
+        assert found["stage_seconds", stage] == pytest.approx(stages[stage]["seconds"], abs=0.001)
+    assert found["peak_bytes", "driver"] == stages["merge"]["peak_bytes"]
+    assert found["peak_bytes", "worker"] == max(stages[stage]["worker_peak_bytes"] for stage in ("count", "merge"))
+    assert found["workers", ""] == 2
+    assert not any("failed" in name or "stalled" in name or "skipped" in name for name, _ in found)
+
+
+def list_of_shards(run: Path) -> range:
+    return range(json.loads((run / "plan.json").read_bytes())["shards"]["number"])
+
+
+def scraped(head: Head, run: str) -> dict[tuple[str, str], float]:
+    """Our metrics of one run by name and the rest of our labels, as the agent of the node serves them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{head.metrics}/metrics") as answer:  # our own
+        text = answer.read().decode()
+    found = {}
+    for name, labels, value in re.findall(r"^ray_dist_bpe_(\w+)\{(.*)\} (\S+)$", text, re.M):
+        label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if label["run"] == run and "le" not in label:
+            ours = " ".join(label[key] for key in ("stage", "process", "state") if key in label)
+            found[name, ours] = float(value)
+    return found
+
+
+def test_a_stopped_job_is_continued_by_submitting_it_again(
+    head: Head, wheel: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    config, run = configured(tmp_path, 500)
+    submit = [ROOT / "jobs" / "submit.sh", config, wheel]
+    with subprocess.Popen([*submit, "first"], env=head.environment, stdout=subprocess.DEVNULL) as shown:
+        until(lambda: len(list(run.glob("staging/*/shard-*.json"))) > 2)
+        assert any("dist_bpe.cli train run.toml" in command for command in below(head.process.pid).values())
+        head.job("stop", "first")
+        shown.wait(60)
+    assert "STOPPED" in head.run("ray", "job", "status", "first").stderr
+    text = head.job("logs", "first")
+    kept = re.search(r"count: (\d+) of (\d+) shards are finished and kept", text)
+    assert kept, text
+    assert 2 < int(kept[1]) < int(kept[2])
+    assert "interrupted: nothing half-written was left; the same command goes on from here." in text
+    until(lambda: not [command for command in below(head.process.pid).values() if "dist_bpe" in command])
+    ran = head.run(*submit, "second")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{kept[1]} of {kept[2]} shards were finished before" in ran.stdout or "count: done" in ran.stdout
+    assert hashes(run) == local_run(unpacked, config)
+    source = json.loads((run / "report.json").read_text())["sources"]["a"]
+    found = scraped(head, str(run))
+    assert found["documents_total", ""] >= source["documents"]

@@ -1,0 +1,380 @@
+"""Runs in an object store: a real S3 server, the bytes of a local run, and everything that can happen on the way."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import Writer
+from servers import KEY, SECRET, Proxy, options, weed
+from test_counts import hashes, quiet
+from test_resume import SMALL, stop_after
+from typer.testing import CliRunner
+
+import dist_bpe
+from dist_bpe import counts, errors, lease, pipeline, places, remote, storage
+from dist_bpe.cli import app
+from dist_bpe.remote import RemotePath
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with weed(tmp_path_factory.mktemp("weed")) as port:
+        yield port
+
+
+@pytest.fixture
+def uri(server: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """URIs of a prefix that this test alone has."""
+    monkeypatch.setattr(places, "RETRY_SECONDS", 10)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
+    return lambda path="run", port=server: f"s3://corpus/{name}/{path}{options(port)}"
+
+
+@pytest.fixture
+def source(write: Writer, documents: list[str], tmp_path: Path) -> dist_bpe.Source:
+    write("in/a.parquet", documents[:150])
+    write("in/b.parquet", documents[150:])
+    return dist_bpe.Source("s", str(tmp_path / "in"))
+
+
+@pytest.fixture
+def clean(source: dist_bpe.Source, tmp_path: Path) -> dict[str, str]:
+    """The bytes of an undisturbed local run."""
+    return hashes(quiet(source, output=tmp_path / "clean", **SMALL).folder)
+
+
+def files(folder: RemotePath) -> dict[str, bytes]:
+    """Every object below a prefix, by its name there."""
+    found: dict[str, bytes] = {}
+    for path in folder.iterdir():
+        if path.is_file():
+            found[path.name] = path.read_bytes()
+        else:
+            found |= {f"{path.name}/{name}": content for name, content in files(path).items()}
+    return found
+
+
+def hashes_of(folder: RemotePath) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files(folder).items()}
+
+
+def staged(run: str) -> list[str]:
+    """Shards that are finished in an unfinished run."""
+    return sorted(name for name in files(remote.remote(run)) if "/shard-" in name and name.endswith(".json"))
+
+
+def test_a_prefix_does_what_a_folder_does(uri: Callable[..., str], tmp_path: Path) -> None:
+    seen = []
+    for root in (tmp_path / "run", remote.remote(uri())):
+        folder = root / "a"
+        before = (folder.exists(), (folder / "x").exists())
+        folder.mkdir(parents=True, exist_ok=True)
+        storage.write(folder / "x", b"one")
+        storage.write(folder / "x", b"two")
+        storage.write(folder / "y.json", b"{}")
+        (folder / "inner").mkdir()
+        storage.write(folder / "inner" / "ü z", b"3")
+        with storage.publish(folder / "large") as temporary:
+            temporary.write_bytes(bytes(20 << 20))
+        with pytest.raises(RuntimeError), storage.publish(folder / "none") as temporary:
+            temporary.write_bytes(b"half")
+            raise RuntimeError
+        with storage.publish_folder(root / "whole") as temporary:
+            for name in ("manifest.json", "old", "kept"):
+                (temporary / name).write_bytes(name.encode())
+        with storage.publish_folder(root / "whole") as temporary:
+            for name in ("manifest.json", "kept"):
+                (temporary / name).write_bytes(b"new")
+        with storage.ranges(folder / "x") as read:
+            part = read(1, 2)
+        with pytest.raises(FileNotFoundError), storage.ranges(folder / "none") as read:
+            read(0, 1)
+        with pytest.raises(FileNotFoundError):
+            (folder / "none").read_bytes()
+        with pytest.raises(FileNotFoundError):
+            (folder / "none").unlink()
+        (folder / "none").unlink(missing_ok=True)
+        (folder / "y.json").unlink()
+        there = storage.sizes(folder)
+        seen.append(
+            (
+                before, part, there, sorted(path.name for path in folder.iterdir()),
+                sorted(path.name for path in folder.glob("l*")), storage.sha256(folder / "large"),
+                (folder.exists(), folder.is_dir(), folder.is_file(), (folder / "x").is_file(), (folder / "x").is_dir()),
+                (folder / "x").read_text(), (folder / "inner" / "ü z").read_bytes(), folder.name, folder.parent.name,
+                (folder / "x.json").suffix, (folder / "x.json").with_suffix(".b").name, storage.unsealed(folder / "x"),
+                {path.name: path.read_bytes() for path in (root / "whole").iterdir()},
+            )
+        )  # fmt: skip
+        storage.remove(folder)
+        assert not folder.exists()
+    assert seen[0] == seen[1]
+
+
+def test_of_several_writers_one_wins(uri: Callable[..., str]) -> None:
+    path = remote.remote(uri("x"))
+    with ThreadPoolExecutor(8) as pool:
+        for version in (None, *(1 for _ in range(4))):
+            looked = version and path.version()
+            contents = [os.urandom(8) for _ in range(16)]
+            won = list(pool.map(lambda content, looked=looked: path.replace(content, looked), contents))
+            assert won.count(True) == 1
+            assert path.read_bytes() == contents[won.index(True)]
+    assert not storage.create_if_absent(path, b"late")
+    assert storage.create_if_absent(path, path.read_bytes())  # the answer to a first try may have been lost
+
+
+@pytest.mark.usefixtures("source")
+def test_the_same_bytes_as_in_a_folder(
+    uri: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Train, learn again, evaluate, encode, add: everything that a run folder is for."""
+    monkeypatch.chdir(tmp_path)
+    run, other, both = (uri(name) for name in ("run", "other", "both"))
+
+    def call(*arguments: str, code: int = 0, text: str = "") -> str:
+        ran = CliRunner().invoke(app, arguments, input=text)
+        assert ran.exit_code == code, ran.output
+        assert "endpoint" not in ran.output
+        return ran.output
+
+    begin = ("train", str(tmp_path / "in"), "--engine", "local", "--vocab-size")
+    call(*begin, "400", "-o", "local")
+    call(*begin, "400", "-o", run)
+    call("learn", "local", "--vocab-size", "300,350", "--name", "n")
+    call("learn", run, "--vocab-size", "300,350", "--name", "n")
+    folder = remote.remote(run)
+    expected, found = hashes(tmp_path / "local"), hashes_of(folder)
+    reports = {name for name in expected.keys() | found.keys() if "report" in name or name.startswith("lease/")}
+    assert {name: found[name] for name in found.keys() - reports} == {
+        name: expected[name] for name in expected.keys() - reports
+    }
+    assert "is there already, of the same inputs" in call(*begin, "300", "-o", run)
+    assert "differ" not in call("evaluate", run.replace("/run?", "/run/vocabularies/400?"), "--table", run)
+    ids = call("encode", run.replace("/run?", "/run/vocabularies/400?"), text="the text")
+    assert call("decode", "local/vocabularies/400", text=ids).startswith("the text")
+    call("count", str(tmp_path / "in"), "--engine", "local", "-o", other, "--shard-bytes", "2000")
+    call("add", run, other, "-o", both)
+    call("add", "local", "local", "-o", "sum")
+    assert hashes_of(remote.remote(both) / "counts") == hashes(tmp_path / "sum" / "counts")
+    call("export", run.replace("/run?", "/run/vocabularies/400?"), "-o", uri("out"), "--format", "tiktoken")
+    assert (remote.remote(uri("out")) / "vocab.tiktoken").is_file()
+    # Another table takes the place of the first only when that is asked for, and leaves nothing of it.
+    assert "of another run (pattern was" in call(*begin, "400", "-o", run, "--pattern", "cl100k", code=6)
+    assert hashes_of(folder / "counts") == {name: found[f"counts/{name}"] for name in files(folder / "counts")}
+    call(*begin, "400", "-o", run, "--pattern", "cl100k", "--overwrite", "--name", "n-300")
+    call(*begin, "400", "-o", "local", "--pattern", "cl100k", "--overwrite", "--name", "n-300")
+    assert hashes_of(folder / "counts") == hashes(tmp_path / "local" / "counts")
+    replaced = hashes_of(folder / "vocabularies" / "n-300")
+    replaced.pop("report.json")
+    assert replaced == hashes(tmp_path / "local" / "vocabularies" / "n-300")
+
+
+def test_ray_workers_meet_in_the_store(source: dist_bpe.Source, clean: dict[str, str], uri: Callable[..., str]) -> None:
+    table = quiet(source, output=uri(), engine="ray", workers=2, **SMALL)
+    assert isinstance(table.folder, RemotePath)
+    assert hashes_of(table.folder) == clean
+
+
+def test_the_same_call_goes_on_and_a_changed_one_is_refused(
+    source: dist_bpe.Source, clean: dict[str, str], uri: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = uri()
+    for shards, workers in ((1, 1), (2, 3), (0, 2)):
+        stop_after(monkeypatch, shards)
+        with pytest.raises(KeyboardInterrupt):
+            quiet(source, output=run, workers=workers, **SMALL)
+    counted = staged(run)
+    assert counted
+    with pytest.raises(errors.RunError, match="partitions was 3 and is 4"):
+        quiet(source, output=run, **SMALL | {"partitions": 4})
+    assert staged(run) == counted
+    shown = CliRunner().invoke(app, ["status", run]).output
+    assert f"{len(counted)} of " in shown
+    assert SECRET not in shown
+    real, again = counts.count_shard, []
+
+    def count_shard(task: counts.CountTask) -> dict[str, object]:
+        again.append(task.name)
+        return real(task)
+
+    monkeypatch.setattr(pipeline, "count_shard", count_shard)
+    assert hashes_of(quiet(source, output=run, **SMALL).folder) == clean
+    assert not {name for name in again if any(f"/{name}.json" in path for path in counted)}
+    assert {name.partition("/")[0] for name in files(remote.remote(run))} == {
+        "counts", "lease", "plan.json", "report.json",
+    }  # fmt: skip
+
+
+def test_a_damaged_or_missing_object_is_counted_again(
+    source: dist_bpe.Source, clean: dict[str, str], uri: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = uri()
+    stop_after(monkeypatch, 4)
+    with pytest.raises(KeyboardInterrupt):
+        quiet(source, output=run, **SMALL)
+    names = [name for name in files(remote.remote(run)) if name.endswith(".run")]
+    damaged, gone, short = (remote.remote(run) / name for name in names[:3])
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(bytes(content))
+    gone.unlink()
+    short.write_bytes(short.read_bytes()[:-1])
+    assert hashes_of(quiet(source, output=run, **SMALL).folder) == clean
+
+
+def test_a_store_that_is_busy_or_breaks_off(
+    source: dist_bpe.Source, clean: dict[str, str], uri: Callable[..., str], server: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(places, "FIRST_WAIT_SECONDS", 0.01)
+    rng = random.Random(5)
+    real = RemotePath._request
+
+    def request(self: RemotePath, name: str, action: Callable[..., object]) -> object:
+        remote._store.cache_clear()  # a new connection each time
+        if not rng.randrange(25):
+            proxy.busy, proxy.cuts, proxy.after = rng.choice([(5, 0, 0), (0, 5, 0), (0, 5, 30)])
+        return real(self, name, action)
+
+    with Proxy(server) as proxy:
+        monkeypatch.setattr(RemotePath, "_request", request)
+        table = quiet(source, output=uri("broken", proxy.port), **SMALL)
+        proxy.busy = proxy.cuts = 0
+        assert hashes_of(table.folder) == clean
+        assert proxy.connections > 50
+        monkeypatch.setattr(places, "RETRY_SECONDS", 0.3)
+        monkeypatch.setattr(RemotePath, "_request", real)
+        proxy.cuts = 1 << 30
+        with pytest.raises(errors.NetworkError, match=r"s3://corpus/.*/gone.*: no answer for 0 seconds"):
+            quiet(source, output=uri("gone", proxy.port), **SMALL)
+
+
+@pytest.mark.parametrize("login", [f"{KEY}:wrong-secret@", "wrong-key:wrong-secret@"])
+def test_what_cannot_hold_a_run_is_one_sentence(
+    source: dist_bpe.Source, uri: Callable[..., str], login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(run: str, match: str, kind: type[errors.DistBpeError] = errors.UsageError) -> None:
+        with pytest.raises(kind, match=match) as caught:
+            quiet(source, output=run)
+        assert "wrong-secret" not in str(caught.value)
+
+    refused(uri().replace("s3://", f"s3://{login}"), "access denied. Check AWS_ACCESS_KEY_ID", errors.AccessError)
+    refused(uri().replace("s3://corpus", "s3://nothing-here"), "no such bucket")
+    refused(uri() + "&colour=red", "the option 'colour' has no meaning for a run folder")
+    refused("hdfs://host/run", "hdfs://host/run cannot hold a run: name a folder that all nodes share")
+    monkeypatch.setattr(RemotePath, "create", lambda self, content: self.write_bytes(content) or True)
+    refused(uri("careless"), "a store that does not keep to conditional requests")
+
+
+def test_a_driver_that_was_replaced_publishes_nothing(
+    source: dist_bpe.Source, uri: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at the worst moment: its ownership was just checked, and the table is half on its way."""
+    monkeypatch.setattr(lease, "DEAD_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
+    script = (
+        "import dist_bpe, os, signal\nfrom dist_bpe.remote import RemotePath\n"
+        "def copy(self, target, real=RemotePath.copy):\n"
+        "    real(self, target)\n    print('published', flush=True)\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "RemotePath.copy = copy\n"
+        f"dist_bpe.count(dist_bpe.Source('s', {source.paths!r}), output={uri()!r}, engine='local',"
+        f" workers=1, progress='lines', pattern='cl100k', **{SMALL!r})\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "published\n"
+    try:
+        table = quiet(source, output=uri(), restart=True, **SMALL)
+        before = files(remote.remote(uri()))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    while process.poll() is None:  # it stops itself at each part
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+    assert "has taken over" in process.communicate()[1].splitlines()[-1]
+    after = files(remote.remote(uri()))
+    assert {name: content for name, content in after.items() if name in before} == before
+    # What it copied before it could know is named by its content, and no table's.
+    assert all(name.startswith("counts/part-") for name in after.keys() - before.keys())
+    assert dist_bpe.CountTable.open(uri()).digest == table.digest
+    assert hashes(quiet(source, output=tmp_path / "local", **SMALL).folder) == {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in files(table.folder).items()
+        if name in {"manifest.json", *(part.name for part in table.parts)}
+    }
+
+
+# As in test_faults.py: each crash is a real end of a process, at a request to the store.
+CRASHER = """
+import os, sys
+import dist_bpe
+from dist_bpe import remote
+source, output = sys.argv[1:3]
+def crash_at(limit):
+    done = 0
+    def inject(name, path):
+        nonlocal done
+        done += 1
+        if done > limit:
+            os._exit(9)
+    remote.inject = inject
+for limit in map(int, sys.stdin):
+    child = os.fork()
+    if not child:
+        try:
+            crash_at(limit)
+            dist_bpe.count(dist_bpe.Source("s", source), output=output, engine="local", workers=1, progress="silent",
+                           shard_bytes=9000, partitions=2)
+            os._exit(0)
+        except BaseException as error:
+            print(error, file=sys.stderr)
+            os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.faults)])
+def test_a_crash_at_a_request(
+    every: int, write: Writer, tmp_path: Path, documents: list[str], uri: Callable[..., str]
+) -> None:
+    write("in/a.parquet", documents[:100])
+    clean = hashes(quiet(dist_bpe.Source("s", str(tmp_path / "in")), output=tmp_path / "clean", partitions=2).folder)
+    run = uri()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", CRASHER, str(tmp_path / "in"), run],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin
+    assert process.stdout
+
+    def ran(steps: int) -> int:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(f"{steps}\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    steps = 0
+    folder = remote.remote(run)
+    while ran(steps) == 9:
+        if (folder / "counts" / "manifest.json").is_file():
+            dist_bpe.CountTable.open(run)
+        assert ran(10**9) == 0
+        assert hashes_of(folder / "counts") == clean, f"after a crash at request {steps}"
+        folder.rmtree()
+        steps += every
+    assert steps > 50
+    process.communicate()
