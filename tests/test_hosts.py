@@ -8,6 +8,7 @@ switch. Root and iproute2 are needed.
 import contextlib
 import os
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -197,6 +198,7 @@ def test_a_host_is_cut_off_and_the_bytes_are_those_of_a_local_run(hosts: dict[st
         watch.kill()
     assert finished < 60
     assert driver.wait(600) == 0, (tmp_path / "log").read_text()
+    assert re.search(r"^the node two \(\w+\) is lost$", (tmp_path / "log").read_text(), re.MULTILINE)
 
     run(*on_store("get", "runs/run", tmp_path / "run"))
     run("dist-bpe", "train", text, *SLOW, "-o", tmp_path / "local", "--engine", "local")
