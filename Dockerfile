@@ -13,9 +13,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY rust rust
 COPY dist_bpe dist_bpe
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels .
-# Installed from outside, so that the image has no pip.
-RUN python -m venv --without-pip /opt/dist_bpe \
-    && pip --python /opt/dist_bpe install --no-cache-dir -c constraints.txt "$(echo wheels/*.whl)[cluster,remote,verify]"
+RUN python -m venv /opt/dist_bpe \
+    && /opt/dist_bpe/bin/pip install --no-cache-dir -c constraints.txt "$(echo wheels/*.whl)[cluster,remote,verify]"
 
 FROM python:3.11.14-slim-bookworm
 RUN useradd --uid 1000 --create-home trainer

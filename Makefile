@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test test-faults test-large test-cluster test-hosts compose-test test-rust fuzz lint format \
-	bench bench-quick bench-micro bench-rebalancing clean
+.PHONY: run test dist test-installed test-faults test-large test-cluster test-hosts compose-test test-rust fuzz lint \
+	format bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -65,6 +65,20 @@ test-cluster: $(VENV)/.dev
 		$(CLUSTER)/bin/python -m pip uninstall --quiet --yes dist_bpe && touch $(CLUSTER)/.ready; }
 	cd tests && ../$(CLUSTER)/bin/python -m pytest -m cluster test_cluster.py
 
+# What is published, built here: a wheel for this machine and a source distribution.
+dist: $(VENV)/.tools
+	rm -rf dist
+	$(BIN)/maturin build --quiet --release --locked --out dist
+	$(BIN)/maturin sdist --out dist
+
+# A wheel or source distribution as a user installs it, without this folder on the path; the release does it for each.
+DISTRIBUTION ?= $(wildcard dist/*)
+test-installed:
+	for file in $(DISTRIBUTION); do \
+		rm -rf build/installed && $(PYTHON) -m venv build/installed && \
+		build/installed/bin/python -m pip install --quiet "$$file[verify]" pytest pytest-timeout hypothesis django && \
+		(cd tests && ../build/installed/bin/python -m pytest test_cli.py test_counts.py test_vocabulary.py) || exit 1; done
+
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
 	# Optimised, but without link-time optimisation of a dozen test programs.
@@ -86,6 +100,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/stubtest --mypy-config-file pyproject.toml dist_bpe._core
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	cd rust && $(CARGO) fmt --check
 	cd rust && $(CARGO) clippy --all-targets -- -D warnings
 	cd rust && $(CARGO) clippy --features python -- -D warnings

@@ -68,3 +68,13 @@ def learn_bytes(words: int, size: int) -> int:
     symbols = size + words
     place = 8 if symbols > (1 << 32) - words else 4
     return 2 * (size + 16 * words) + symbols * (5 + 3 * place) // 2 + 8 * words + (16 << 20)
+
+
+def kept_bytes(words: int, rows: int, size: int) -> int:
+    """Bytes of a table of unique words of `size` bytes in all and their rows, kept in memory for many trainings.
+
+    See rust/src/learn/table.rs. Its arrays double while it is read; that is over before learning begins, which takes
+    more. With tables of 4 and 11 million rows, this and `learn_bytes` came to 1.6 to 2.1 times what balancing or
+    parity-aware learning took at its peak (2026-11-30).
+    """
+    return size + 16 * words + 12 * rows

@@ -656,6 +656,7 @@ def balance(
     ] = None,
     min_pair_count: MinPair = None,
     min_word_count: MinWordLearn = None,
+    driver_memory: DriverMemory = None,
     max_token_bytes: MaxToken = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
@@ -680,6 +681,7 @@ def balance(
         raise UsageError(f"--beta {beta:g} must be 0 or more.")
     values = _given(
         vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
+        driver_memory=driver_memory,
         max_token_bytes=max_token_bytes,
     )  # fmt: skip
     config: LearnConfig = validate(LearnConfig, values)
@@ -992,7 +994,7 @@ def status(
     """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
     from dist_bpe.status import status as look
 
-    found = look(run)
+    found = look(Path(run))
     if json:
         _print_json(found.as_json())
         return

@@ -37,6 +37,8 @@ LOOK_SECONDS = 3.0
 PROBE_SECONDS = 60.0
 # For the first node with a processor: an autoscaler may have to buy and boot it.
 NODES_SECONDS = 900.0
+# Tasks that wait for that: more tell an autoscaler no more.
+MOST_DEMANDED = 1000
 PROBE = "probe"
 
 
@@ -266,8 +268,8 @@ class RayEngine:
         except BaseException:
             self.close()
             raise
-        self._look, self._work = _worker_side(None, "")
-        self._remote = ray.remote(self._work)  # made once: Ray sends each such object to all workers
+        _, work = _worker_side(None, "")
+        self._remote = ray.remote(work)  # made once: Ray sends each such object to all workers
 
     @property
     def workers(self) -> int:
@@ -290,21 +292,25 @@ class RayEngine:
         return int(min(size.get("memory", 0) // size["CPU"] for size in sizes))
 
     def _ask_for_processors(self, tasks: int) -> None:
-        """Ask an autoscaler for what the work can use, and wait for the first of it.
+        """Ask an autoscaler for the processors that the work can use, and wait for the first.
 
-        Where nothing was said of workers and there is a node already, the tasks that wait for processors say it.
+        Without any, tasks that do nothing wait for them, which every autoscaler takes for demand; later those of the
+        work do. A request for all of `workers` hastens it, but one for more than the cluster may ever have is not
+        answered by fewer, so that it is made for that number alone, which somebody chose.
 
         Raises:
             UsageError: no processor came, or no node has the memory that a task asks for.
         """
-        self._goal = min(self._wanted or self._room() or tasks, tasks)
+        self._goal = min(self._wanted or 0, tasks)
         began, told = time.monotonic(), -math.inf
         if self._goal > self._room():
             self._request([{"CPU": 1, **self._memory}] * self._goal)
             self._asked = began
+        wanted = [] if self._nodes else self._demand(min(self._wanted or tasks, tasks, MOST_DEMANDED))
         while not self._nodes:
             now = time.monotonic()
             if now - began > NODES_SECONDS:
+                self.cancel(wanted)
                 raise UsageError(
                     f"the Ray cluster had no processors for tasks within {NODES_SECONDS:.0f} seconds. Start worker "
                     "nodes, or look at `ray status` for what keeps its autoscaler from it."
@@ -312,7 +318,7 @@ class RayEngine:
             if now - told > 30:
                 told = now
                 text = f"the cluster has no processors yet: waited {now - began:.0f} of {NODES_SECONDS:.0f} seconds"
-                self._tell("nodes_awaited", text, wanted=self._goal, seconds=round(now - began, 3))
+                self._tell("nodes_awaited", text, wanted=len(wanted), seconds=round(now - began, 3))
             time.sleep(POLL_SECONDS)
             self._look_at_nodes()
         if not self._room():
@@ -322,6 +328,12 @@ class RayEngine:
                 f"no node of the Ray cluster has memory_per_worker = {self._memory['memory']:,} bytes; the largest has "
                 f"{most:,}. Ask for less."
             )
+
+    def _demand(self, number: int) -> list[Any]:
+        nothing = self._ray.remote(lambda: None).options(
+            name="dist_bpe.demand", num_cpus=1, max_retries=0, **self._memory
+        )
+        return [nothing.remote() for _ in range(number)]
 
     def _request(self, bundles: list[dict[str, int]]) -> None:
         from ray.autoscaler.sdk import request_resources
@@ -354,6 +366,10 @@ class RayEngine:
             )
         if self._asked > 0 and (self._room() >= self._goal or self._looked > self._asked + NODES_SECONDS):
             # Running and waiting tasks hold the nodes from now on. A request would outlive a driver that is killed.
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(Exception):
             self._request([])
             self._asked = -math.inf
 
@@ -364,10 +380,10 @@ class RayEngine:
         """
         token = uuid.uuid4().hex
         write(folder / PROBE, token.encode())
-        self._look, self._work = _worker_side(folder.uri() if isinstance(folder, RemotePath) else str(folder), token)
-        self._remote = self._ray.remote(self._work)
+        look, work = _worker_side(folder.uri() if isinstance(folder, RemotePath) else str(folder), token)
+        self._remote = self._ray.remote(work)
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        remote = self._ray.remote(self._look)
+        remote = self._ray.remote(look)
         asked = {
             remote.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False)).remote(): node
             for node in sorted(self._nodes)
@@ -431,12 +447,14 @@ class RayEngine:
             # A worker that was killed counts against the shard: it may be what the shard does to a worker.
             own = isinstance(error, (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.RaySystemError))
             raise AttemptError(f"{type(error).__name__}: {_first_line(error)}", own) from error
+        if node not in self._nodes:  # it came since the last look
+            self._look_at_nodes()
         name = _name(self._nodes[node]) if node in self._nodes else node
         if problem:
             if node not in self._refused:
                 self._refused.add(node)
                 text = f"the node {name} {problem} It gets no work."
-                self._tell("warning", text, level="warning", node=name)
+                self._tell("node_refused", text, level="warning", node=name, workers=self.workers)
             if not self._nodes.keys() - self._refused:
                 raise RunError(f"no node is left that can work: the node {name} {problem}")
             raise AttemptError(f"the node {problem}", False, name)
@@ -460,8 +478,7 @@ class RayEngine:
         if not self._ray.is_initialized():
             return
         if self._asked > 0:
-            with contextlib.suppress(Exception):
-                self._request([])
+            self._withdraw()
         if self._owned:
             self._ray.shutdown()
 

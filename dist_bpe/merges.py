@@ -92,26 +92,39 @@ def learn_merges(
     )
 
 
-def check_memory(table: CountTable, min_word_count: int, memory: int) -> None:
+def check_memory(
+    table: CountTable, min_word_count: int, memory: int, *, kept: bool = False, apart: bool = False
+) -> None:
     """Refuse a table that learning from would take more than `memory` bytes.
 
     Bounds from the manifest and the footers settle most cases; where they do not, the table is read through once.
 
+    Args:
+        table: what is learned from.
+        min_word_count: rarer words take no part.
+        memory: bytes.
+        kept: the whole table is kept in memory beside what is learned from, for many trainings.
+        apart: the words of each source are learned from by themselves, as parity does.
+
     Raises:
         UsageError: names the `min_word_count` that would fit, and the share of text that it drops.
     """
-    most = sum(source.unique_words for source in table.sources.values())
-    size = 0
+    rows = sum(source.unique_words for source in table.sources.values())
+    size = 0  # of each row's word, as if none stood in two sources
     for part in table.parts:
         metadata = pq.read_metadata(opened(part))
         size += sum(metadata.row_group(i).column(0).total_uncompressed_size for i in range(metadata.num_row_groups))
-    if budget.learn_bytes(most, size) <= memory:
+    beside = budget.kept_bytes(rows, rows, size) if kept else 0
+    if beside + budget.learn_bytes(rows, size) <= memory:
         return
-    counts, words, sizes = count_histogram(table.batches())
+    counts, words, sizes, row_numbers, row_sizes = count_histogram(table.batches())
+    if kept:
+        beside = budget.kept_bytes(int(words.sum()), rows, int(sizes.sum()))
     # From the back: what is left with each count as the minimum.
-    kept_words, kept_sizes = (np.cumsum(column[::-1])[::-1] for column in (words, sizes))
+    columns = (row_numbers, row_sizes) if apart else (words, sizes)
+    left = [np.cumsum(column[::-1])[::-1] for column in columns]
     first = int(np.searchsorted(counts, min_word_count))
-    needs = [budget.learn_bytes(int(w), int(s)) for w, s in zip(kept_words[first:], kept_sizes[first:], strict=True)]
+    needs = [beside + budget.learn_bytes(int(w), int(s)) for w, s in zip(*(each[first:] for each in left), strict=True)]
     if not needs or needs[0] <= memory:
         return
     fits = next((i for i, need in enumerate(needs, first) if need <= memory), None)
@@ -120,28 +133,32 @@ def check_memory(table: CountTable, min_word_count: int, memory: int) -> None:
     if fits is not None:
         share = sum(text[first:fits]) / sum(text)
         advice = f"min_word_count = {counts[fits]} would fit, and leave out {share:.2%} of the text"
+    unique = int(words[first:].sum())
     raise UsageError(
-        f"learning from {kept_words[first]:,} unique words takes about {human_bytes(needs[0])} of memory, and there "
-        f"are {human_bytes(memory)}: {advice}. Or take a machine with more, or set driver_memory if you know better."
+        f"learning from {unique:,} unique words takes about {human_bytes(needs[0])} of memory, and there are "
+        f"{human_bytes(memory)}: {advice}. Or take a machine with more, or set driver_memory if you know better."
     )
 
 
-def count_histogram(batches: Iterable[pa.RecordBatch]) -> tuple[Any, Any, Any]:
-    """Of a table's unique words, by raw count over all sources: the counts, rising; words of each; bytes of those.
+def count_histogram(batches: Iterable[pa.RecordBatch]) -> tuple[Any, ...]:
+    """Of a table's unique words, by raw count over all sources: what there is of each count, in five columns.
 
-    A count of 2^63 and more stands as 2^64 - 1.
+    The counts, rising; words of each; bytes of those; their rows, which are one for each source that has the word; and
+    bytes of those rows' words. A count of 2^63 and more stands as 2^64 - 1.
     """
     found: dict[int, list[int]] = {}
 
-    def add(totals: Any, lengths: Any) -> None:
-        values, at = np.unique(totals, return_inverse=True)
-        words, sizes = np.bincount(at), np.bincount(at, weights=lengths)
-        for value, number, size in zip(values.tolist(), words.tolist(), sizes.tolist(), strict=True):
-            entry = found.setdefault(value, [0, 0])
-            entry[0] += number
-            entry[1] += int(size)
+    def add(totals: Any, lengths: Any, rows: Any) -> None:
+        values, place = np.unique(totals, return_inverse=True)
+        columns = [
+            np.bincount(place, weights=column) for column in (np.ones(len(totals)), lengths, rows, lengths * rows)
+        ]
+        for value, *numbers in zip(values.tolist(), *columns, strict=True):
+            entry = found.setdefault(value, [0, 0, 0, 0])
+            for i, number in enumerate(numbers):
+                entry[i] += int(number)
 
-    open_word, open_count = None, 0
+    open_word, open_count, open_rows = None, 0, 0
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -149,22 +166,21 @@ def count_histogram(batches: Iterable[pa.RecordBatch]) -> tuple[Any, Any, Any]:
         starts = word_starts(word)
         totals = np.add.reduceat(count.astype(np.float64), starts)
         totals = np.where(totals < 2.0**63, np.add.reduceat(count, starts), np.uint64(2**64 - 1))
-        lengths = to_numpy(pc.binary_length(word))[starts]
+        lengths = to_numpy(pc.binary_length(word))[starts].astype(np.int64)
+        rows = np.diff(np.append(starts, batch.num_rows))
         first = word[0].as_py()
         if first == open_word:
             totals[0] = min(open_count + int(totals[0]), 2**64 - 1)
+            rows[0] += open_rows
         elif open_word is not None:
-            add(np.array([open_count], np.uint64), np.array([len(open_word)]))
-        open_word, open_count = word[-1].as_py(), int(totals[-1])
-        add(totals[:-1], lengths[:-1])
+            add(np.array([open_count], np.uint64), np.array([len(open_word)]), np.array([open_rows]))
+        open_word, open_count, open_rows = word[-1].as_py(), int(totals[-1]), int(rows[-1])
+        add(totals[:-1], lengths[:-1], rows[:-1])
     if open_word is not None:
-        add(np.array([open_count], np.uint64), np.array([len(open_word)]))
-    rows = sorted(found.items())
-    return (
-        np.array([count for count, _ in rows], np.uint64),
-        np.array([number for _, (number, _) in rows], np.int64),
-        np.array([size for _, (_, size) in rows], np.int64),
-    )
+        add(np.array([open_count], np.uint64), np.array([len(open_word)]), np.array([open_rows]))
+    counts = np.array(sorted(found), np.uint64)
+    numbers = np.array([found[count] for count in sorted(found)], np.int64).reshape(-1, 4)
+    return counts, *numbers.T
 
 
 def batches_of_mapping(words: Mapping[str, int] | Mapping[bytes, int]) -> Callable[[], Iterable[pa.RecordBatch]]:

@@ -155,7 +155,7 @@ def count(
         memory_per_worker: bytes, or a text like "2GB"; by default a worker's share of what is free.
         overwrite: replace a table that stands there already.
         restart: begin anew, whatever is there, finished or not.
-        progress: "auto", "bars", "lines" or "silent".
+        progress: "auto", "bars", "lines", "json" or "silent".
         options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
             partitions, shard_bytes, table_bytes.
 
@@ -629,7 +629,7 @@ def import_counts(
         lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
         output: the run folder; the table lies in its folder `counts`.
         overwrite: replace a table that stands there already.
-        progress: "auto", "bars", "lines" or "silent".
+        progress: "auto", "bars", "lines", "json" or "silent".
         options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
             special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
 
@@ -760,7 +760,7 @@ def learn(
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
         normalization: what its text is to be brought into first: NFC, NFD, NFKC or NFKD; a table knows its own.
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
-        progress: "auto", "bars", "lines" or "silent".
+        progress: "auto", "bars", "lines", "json" or "silent".
         options: the other fields of `LearnConfig`: mixture, min_pair_count, min_word_count, max_token_bytes,
             special_tokens_first, pad_to_multiple, driver_memory.
 
@@ -828,7 +828,8 @@ def run_learn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
                 "text, its pieces were learned as ordinary words.",
             )
-    check_memory(table, config.min_word_count, config.driver_memory or budget.available())
+    memory = config.driver_memory or budget.available()
+    check_memory(table, config.min_word_count, memory, kept=bool(config.parity), apart=bool(config.parity))
     weights = None
     if config.parity:
         learned = _learn_parity(table, config, specials, dev, progress, report)
@@ -1116,7 +1117,7 @@ def balance_run(
         progress: who is told how it goes.
 
     Raises:
-        UsageError: development and test text overlap, or options that cannot work.
+        UsageError: development and test text overlap, options that cannot work, or too little memory.
     """
     table = CountTable.open(run)
     progress = progress or Progress()
@@ -1126,6 +1127,7 @@ def balance_run(
         refuse_overlap(dev, test)
     if dev is not None and dev.documents is not None:
         reference = dev.reference(reference)
+    check_memory(table, config.min_word_count, config.driver_memory or budget.available(), kept=True)
     with progress.stage("load", unit="words") as stage:
         trainer = Retrainer(table, config, specials, dev, targets)
         stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")

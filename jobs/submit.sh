@@ -19,7 +19,8 @@ cp "$config" "$folder/run.toml"
 install=
 if [ -n "$wheel" ]; then
   cp "$wheel" "$folder"
-  # Beside what the nodes have: only what is missing there is fetched. (py_modules would fetch every dependency anew.)
+  # Beside what the nodes have: only what is missing there is fetched. (With py_modules every dependency is fetched anew,
+  # Ray itself too, and comes before the one of the node.)
   install=$(printf '"pip": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/%s"], ' "$(basename "$wheel")")
 fi
 environment="{$install\"env_vars\": {\"RAY_USAGE_STATS_ENABLED\": \"0\"}}"

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from conftest import Writer
 from test_counts import hashes, quiet
+from typer.testing import CliRunner
 
 import dist_bpe
 from dist_bpe import budget, errors, merges
+from dist_bpe.cli import app
 
 
 def test_control_groups_limit_what_is_available(tmp_path: Path) -> None:
@@ -50,12 +52,24 @@ def test_a_table_that_does_not_fit_is_refused_with_what_would(write: Writer, tmp
     batches = [batch.slice(i, 7) for batch in table.batches() for i in range(0, batch.num_rows, 7)]
     number = Counter(words)
     found = list(zip(*(column.tolist() for column in merges.count_histogram(batches)), strict=True))
-    by_count = {n: [w.encode() for w in number if number[w] == n] for n in set(number.values())}
-    assert found == [(n, len(by_count[n]), sum(map(len, by_count[n]))) for n in sorted(by_count)]
+    by_count = {n: [w for w in number if number[w] == n] for n in set(number.values())}
+    in_a, in_b = set(words[::2]), set(words[1::2])
+    rows_of = {word: (word in in_a) + (word in in_b) for word in number}
+    assert found == [
+        (
+            n,
+            len(by_count[n]),
+            sum(map(len, by_count[n])),
+            sum(rows_of[word] for word in by_count[n]),
+            sum(rows_of[word] * len(word) for word in by_count[n]),
+        )
+        for n in sorted(by_count)
+    ]
 
-    def need(least: int) -> int:
-        kept = [word for word in number if number[word] >= least]
-        return budget.learn_bytes(len(kept), sum(map(len, kept)))
+    def need(least: int, kept: bool = False, apart: bool = False) -> int:
+        left = [word for word in number if number[word] >= least for _ in range(rows_of[word] if apart else 1)]
+        beside = budget.kept_bytes(len(number), sum(rows_of.values()), sum(map(len, number))) if kept else 0
+        return beside + budget.learn_bytes(len(left), sum(map(len, left)))
 
     fitting = next(n for n in sorted(by_count) if need(n) <= need(1) - 20_000)
     with pytest.raises(errors.UsageError) as caught:
@@ -66,3 +80,14 @@ def test_a_table_that_does_not_fit_is_refused_with_what_would(write: Writer, tmp
     dist_bpe.learn(table, vocab_size=400, driver_memory=need(1) - 20_000, **options)  # type: ignore[call-overload]
     with pytest.raises(errors.UsageError, match="no min_word_count would fit"):
         dist_bpe.learn(table, vocab_size=400, driver_memory="1kB", progress="silent")
+    # A table that is kept for many trainings, and parity, which learns from each language's words by themselves.
+    for options in ({"kept": True}, {"kept": True, "apart": True}):
+        merges.check_memory(table, 1, need(1, **options), **options)
+        with pytest.raises(errors.UsageError, match=f"{len(number):,} unique words"):
+            merges.check_memory(table, 1, need(1, **options) - 1, **options)
+        fitting = next(n for n in sorted(by_count) if need(n, **options) <= need(1, **options) - 20_000)
+        with pytest.raises(errors.UsageError, match=f"min_word_count = {fitting} would fit"):
+            merges.check_memory(table, 1, need(1, **options) - 20_000, **options)
+    ran = CliRunner().invoke(app, ["balance", str(tmp_path / "run"), "--vocab-size", "400", "--driver-memory", "1MB"])
+    assert ran.exit_code == 2
+    assert "no min_word_count would fit" in ran.stderr

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -95,8 +96,41 @@ class Head:
         return ran.stdout
 
 
+HEAD_NODE = "f" * 51 + "00000"
+
+
+def autoscaler(port: int) -> dict[str, Any]:
+    """An autoscaler whose machines are processes of this one: at most two, of one processor."""
+    node = {"CPU": 1, "object_store_memory": 80 << 20}
+    lists = "cluster_synced_files initialization_commands setup_commands head_setup_commands worker_setup_commands "
+    lists += "head_start_ray_commands worker_start_ray_commands rsync_exclude rsync_filter"
+    return {
+        "cluster_name": "test",
+        "provider": {
+            "type": "external",
+            "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+            "gcs_address": f"{ray.util.get_node_ip_address()}:{port}",
+            "head_node_id": HEAD_NODE,
+            "launch_multiple": True,
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+        },
+        "max_workers": 2,
+        "idle_timeout_minutes": 0.1,
+        "available_node_types": {
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+            "worker": {"resources": node, "node_config": {}, "min_workers": 0, "max_workers": 2},
+        },
+        "head_node_type": "ray.head.default",
+        "upscaling_speed": 1,
+        "auth": {},
+        "file_mounts": {},
+        **{name: [] for name in lists.split()},
+    }
+
+
 @contextlib.contextmanager
-def ray_start(*options: str, **more: str) -> Iterator[Head]:
+def ray_start(*options: str, autoscale: bool = False, **more: str) -> Iterator[Head]:
     """A cluster of its own with a token of its own; ended by a signal to this one process."""
     folder = tempfile.mkdtemp(prefix="ray-")  # short: it holds sockets
     port, dashboard, metrics = free_port(), free_port(), free_port()
@@ -106,9 +140,12 @@ def ray_start(*options: str, **more: str) -> Iterator[Head]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
     }
-    environment |= more
+    environment |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", **more}
     command = ["ray", "start", "--head", f"--port={port}", f"--dashboard-port={dashboard}", f"--temp-dir={folder}"]
     command += ["--dashboard-host=127.0.0.1", f"--metrics-export-port={metrics}", "--object-store-memory=100000000"]
+    if autoscale:
+        Path(folder, "autoscaler.json").write_text(json.dumps(autoscaler(port)))
+        command.append(f"--autoscaling-config={folder}/autoscaler.json")
     log = Path(folder, "start.log")
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -169,7 +206,7 @@ def local_run(unpacked: Path, config: Path) -> dict[str, str]:
     """The same run on threads of one process, into a folder beside."""
     text = re.sub(r'output = "(.*)"', r'output = "\1-local"', config.read_text())
     path = config.with_name("local.toml")
-    path.write_text(text + '[engine]\nengine = "local"\n')
+    path.write_text(text.partition("[engine]")[0] + '[engine]\nengine = "local"\n')
     command = [sys.executable, "-m", "dist_bpe.cli", "train", path]
     ran = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(unpacked)}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -188,6 +225,17 @@ def configured(tmp_path: Path, rows: int) -> tuple[Path, Path]:
 def test_the_package_is_not_here() -> None:
     ran = subprocess.run([sys.executable, "-c", "import dist_bpe"], cwd="/", capture_output=True, text=True)
     assert "No module named 'dist_bpe'" in ran.stderr
+
+
+def test_an_embedded_ray_with_everything_installed(unpacked: Path, tmp_path: Path) -> None:
+    config, run = configured(tmp_path, 20)
+    environment = os.environ | {"PYTHONPATH": str(unpacked), "DIST_BPE_LOG_FORMAT": "json"}
+    command = [sys.executable, "-m", "dist_bpe.cli", "train", config]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert [json.loads(line)["event"] for line in ran.stderr.splitlines()][-1] == "finished"
+    assert ran.stdout == ""
+    assert hashes(run) == local_run(unpacked, config)
 
 
 def test_a_submitted_job_ends_with_the_bytes_of_a_local_run(
@@ -246,7 +294,7 @@ def test_a_stopped_job_is_continued_by_submitting_it_again(
         assert any("dist_bpe.cli train run.toml" in command for command in below(head.process.pid).values())
         head.job("stop", "first")
         shown.wait(60)
-    assert "STOPPED" in head.run("ray", "job", "status", "first").stderr
+    assert "was stopped" in head.job("status", "first")
     text = head.job("logs", "first")
     kept = re.search(r"count: (\d+) of (\d+) shards are finished and kept", text)
     assert kept, text
@@ -260,3 +308,38 @@ def test_a_stopped_job_is_continued_by_submitting_it_again(
     source = json.loads((run / "report.json").read_text())["sources"]["a"]
     found = scraped(head, str(run))
     assert found["documents_total", ""] >= source["documents"]
+
+
+def idle(head: Head) -> str:
+    """What `ray status` says once no node but the head is there."""
+    status = head.run("ray", "status", "--address", head.address).stdout
+    return "" if "worker" in status.partition("Recent failures:")[0] else status
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_an_autoscaler_is_asked_for_nodes(unpacked: Path, tmp_path: Path, workers: int | None) -> None:
+    """From no node at all to two, and back when the work is done."""
+    config, run = configured(tmp_path, 400)
+    config.write_text(
+        config.read_text() + "[engine]\nstall_seconds = 60\n" + (f"workers = {workers}\n" if workers else "")
+    )
+    more = {
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "PYTHONPATH": str(unpacked),
+        "RAY_FAKE_CLUSTER": "1",
+        "RAY_enable_autoscaler_v2": "1",
+        "RAY_CLOUD_INSTANCE_ID": HEAD_NODE,
+        "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_NODE,
+    }
+    with ray_start("--num-cpus=0", autoscale=True, **more) as head:
+        command = [sys.executable, "-m", "dist_bpe.cli", "train", config, "--log-format", "json"]
+        ran = head.run(*command, RAY_ADDRESS=head.address)
+        assert ran.returncode == 0, ran.stderr
+        events = [json.loads(line) for line in ran.stderr.splitlines()]
+        assert any(event["event"] == "nodes_awaited" for event in events)
+        assert [event["workers"] for event in events if event["event"] == "node_joined"][-1] == 2
+        assert not any(event["event"] in ("attempt_failed", "attempt_stalled", "node_lost") for event in events)
+        assert hashes(run) == local_run(unpacked, config)
+        # Nothing that was asked for is left standing, and the nodes go.
+        status = until(lambda: idle(head))
+        assert re.search(r"From request_resources:\s+\(none\)", status), status

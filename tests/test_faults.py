@@ -4,7 +4,6 @@ The short ones run in `make test`, all of them in `make test-faults`.
 """
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 from conftest import Writer
 from test_counts import hashes, quiet
+from test_progress import events_of
 
 import dist_bpe
 
@@ -195,7 +195,7 @@ def harm_a_run(
         assert process.returncode == 0, text
         assert printed == ""
         assert hashes(output / "counts") == hashes(clean.folder)
-        return [json.loads(line) for line in text.splitlines()]
+        return events_of(text)
     finally:
         process.kill()
         for node in nodes:
@@ -215,7 +215,11 @@ def kill_a_worker(nodes: list[Any]) -> None:
 @pytest.mark.parametrize("when", ["shard", "part"])
 def test_the_driver_is_killed(cluster: Any, write: Writer, tmp_path: Path, when: str) -> None:
     """Field case 33: kill -9, then the same command; its workers may still be at work when it begins."""
-    harm_a_run(cluster, write, tmp_path, when, None)
+    events = {event["event"]: event for event in harm_a_run(cluster, write, tmp_path, when, None)}
+    assert events["run_taken_over"]["host"] == events["run_began"]["host"]
+    assert events["run_taken_over"]["pid"] != events["run_began"]["pid"]
+    assert events["run_began"]["lease"] == 2
+    assert events["run_resumed"]["finished"] >= 2
 
 
 def signal_a_node(number: signal.Signals) -> Callable[[list[Any]], None]:
@@ -232,6 +236,9 @@ def test_a_worker_is_killed(cluster: Any, write: Writer, tmp_path: Path) -> None
     (failed,) = (event for event in events if event["event"] == "attempt_failed")
     assert (failed["attempt"], failed["own"], failed["then"]) == (1, True, "again")
     assert failed["cause"].startswith("WorkerCrashedError")
+    assert re.fullmatch(
+        r"count: shard \d+ \(.*\), attempt 1 failed: WorkerCrashedError: .*; tried again", failed["text"]
+    )
     assert any(event["event"] == "log" and event["text"].startswith("(raylet)") for event in events)
     again = [
         event for event in events if event["event"] == "attempt_finished" and event.get("shard") == failed["shard"]

@@ -61,12 +61,9 @@ def test_sizes_for_people(size: float, text: str) -> None:
     assert progress.human_bytes(size) == text
 
 
-def told(*arguments: object, code: int = 0, **environment: str) -> list[dict[str, Any]]:
-    """What a command told, as JSON; nothing else may stand on either stream."""
-    ran = CliRunner().invoke(cli.app, list(map(str, arguments)), env=environment)
-    assert ran.exit_code == code, ran.stderr
-    assert ran.stdout == ""
-    events = [json.loads(line) for line in ran.stderr.splitlines()]
+def events_of(text: str) -> list[dict[str, Any]]:
+    """The events in a log, each as docs/observing.md says."""
+    events = [json.loads(line) for line in text.splitlines()]
     table, _, attempts = OBSERVING.partition("\nAll attempts have: ")
     documented = {name: set(re.findall(r"`(\w+)`", fields)) for name, fields in EVENTS.findall(table)}
     for name in documented:
@@ -77,6 +74,14 @@ def told(*arguments: object, code: int = 0, **environment: str) -> list[dict[str
         fields = event.keys() - {"time", "level", "event", "run", "text"}
         assert fields <= documented[event["event"]], event
     return events
+
+
+def told(*arguments: object, code: int = 0, **environment: str) -> list[dict[str, Any]]:
+    """What a command told, as JSON; nothing else may stand on either stream."""
+    ran = CliRunner().invoke(cli.app, list(map(str, arguments)), env=environment)
+    assert ran.exit_code == code, ran.stderr
+    assert ran.stdout == ""
+    return events_of(ran.stderr)
 
 
 EVENTS = re.compile(r"^\| `(\w+)` \|.*\|(.*)\|$", re.M)

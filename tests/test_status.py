@@ -96,8 +96,11 @@ def test_a_run_from_its_beginning_to_its_end(write: Writer, tmp_path: Path, monk
     beat.join()
     held.write_text(lease.RELEASED.ljust(20) + held.read_text()[20:])
     assert look(run)["driver"]["state"] == "ended"
-    ran = subprocess.run([*command, *slow], stderr=subprocess.PIPE, text=True)
+    ran = subprocess.run([*command, *slow, "--log-format", "json"], stderr=subprocess.PIPE, text=True)
     assert ran.returncode == 0, ran.stderr
+    (resumed,) = (event for event in map(json.loads, ran.stderr.splitlines()) if event["event"] == "run_resumed")
+    assert resumed["finished"] == len(commits) - 1
+    assert "run_taken_over" not in ran.stderr
     found = look(run)
     report = json.loads((run / "report.json").read_text())["sources"]["corpus"]
     assert found["stage"] == "finished"
