@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test dist test-installed test-faults test-large test-cluster test-rust fuzz lint format bench bench-quick bench-micro bench-rebalancing clean
+.PHONY: run test dist test-installed test-faults test-large test-cluster test-hosts compose-test test-rust fuzz lint \
+	format bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -43,6 +44,14 @@ test-faults: $(VENV)/.dev
 # A row group of two gigabytes under one of memory, thousands of tiny files: minutes.
 test-large: $(VENV)/.dev
 	$(BIN)/python -m pytest -m large
+
+# A cluster of network namespaces that share no disk, with an S3 store; one is cut off. Root and iproute2 are needed.
+test-hosts: $(VENV)/.dev
+	$(BIN)/python -m pytest -m hosts
+
+# docker-compose.yml for real, on podman; tests/test_containers.py says what it needs. The image is built the first time.
+compose-test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m containers
 
 # Clusters of `ray start`: the Jobs API, metrics, an autoscaler; in an environment with `ray[default]`, and without this
 # package, which has to travel as a wheel: minutes.

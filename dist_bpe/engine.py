@@ -405,7 +405,11 @@ class RayEngine:
         # Ray's own retries are off: it repeats a task killed for memory without limit, and hides the first cause.
         # `max_retries=0` also turns off its reconstruction, which hangs on a frozen node.
         where = self._answering() if elsewhere or self._refused else "SPREAD"
-        options = {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": where, **self._memory}
+        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0, "scheduling_strategy": where, **self._memory}
+        if self._lost:
+            # Ray asks for workers on behalf of all tasks alike, and what it asked of a node that was cut off stays open
+            # for a minute and more. Some bytes make the tasks after a loss unlike those before.
+            options["memory"] = abs(options.get("memory", 0) - self._lost)
         name = f"dist_bpe.{function.__name__}"
         return self._remote.options(name=name, **options).remote(pickle.dumps((function, task)))
 

@@ -1,9 +1,11 @@
 """Write a real sample corpus as sharded Parquet, from text that is already on this machine.
 
     python jobs/sample_corpus.py corpus/
+    python jobs/sample_corpus.py s3://bucket/corpus
 
 Three kinds of text: this Python's own sources (`python`), its documentation (`english`), and the message catalogues of
-an installed Django in many languages (`de`, `ja`, …). Columns: `text` and `lang`; one file for each 8 MB of text.
+an installed Django in many languages (`de`, `ja`, …), left out where there is none. Columns: `text` and `lang`; one
+file for each 8 MB of text.
 """
 
 import ast
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 FILE_BYTES = 8 << 20
@@ -53,8 +56,10 @@ def manual_documents() -> Iterator[tuple[str, str]]:
 
 def catalogue_documents() -> Iterator[tuple[str, str]]:
     """The translated messages of every Django catalogue, one document a catalogue."""
-    import django
-
+    try:
+        import django
+    except ImportError:
+        return
     root = Path(django.__file__).parent
     for language in LANGUAGES:
         for path in sorted(root.rglob(f"locale/{language}/LC_MESSAGES/*.mo")):
@@ -67,16 +72,18 @@ def catalogue_documents() -> Iterator[tuple[str, str]]:
                 yield language, "\n".join(texts)
 
 
-def main(folder: Path) -> None:
-    """Write the corpus below `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def main(place: str) -> None:
+    """Write the corpus below `place`, a folder or the URI of one."""
+    file_system, folder = fs.FileSystem.from_uri(place if "://" in place else Path(place).absolute().as_uri())
+    file_system.create_dir(folder)
     rows: list[tuple[str, str]] = []
     size = files = total = documents = 0
 
     def write() -> None:
         nonlocal rows, size, files
         table = pa.table({"text": [text for _, text in rows], "lang": [lang for lang, _ in rows]})
-        pq.write_table(table, folder / f"part-{files:03}.parquet", compression="zstd", row_group_size=ROW_GROUP_ROWS)
+        path = f"{folder}/part-{files:03}.parquet"
+        pq.write_table(table, path, filesystem=file_system, compression="zstd", row_group_size=ROW_GROUP_ROWS)
         rows, size, files = [], 0, files + 1
 
     for make in (catalogue_documents, manual_documents, python_documents):
@@ -89,8 +96,8 @@ def main(folder: Path) -> None:
                 write()
     if rows:
         write()
-    print(f"{folder}: {documents:,} documents, {total / 1e6:.1f} MB of text, {files} Parquet files", file=sys.stderr)
+    print(f"{place}: {documents:,} documents, {total / 1e6:.1f} MB of text, {files} Parquet files", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "corpus"))
+    main(sys.argv[1] if len(sys.argv) > 1 else "corpus")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pyarrow as pa
@@ -77,6 +78,54 @@ def test_the_kubernetes_job_hangs_together() -> None:
         assert spec["entrypoint"] == f"dist-bpe train {mounts['config']}/run.toml"
         assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
     assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """docker-compose.yml as Compose itself reads it."""
+    command = [Path(sys.executable).parent / "docker-compose", "--file", ROOT / "docker-compose.yml", "config"]
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    ran = subprocess.run([*command, "--quiet"], env=environment, capture_output=True, text=True)
+    assert ran.returncode, "without a token nothing may start"
+    assert "set RAY_AUTH_TOKEN to a long random text" in ran.stderr
+    environment["RAY_AUTH_TOKEN"] = "token"
+    ran = subprocess.run([*command, "--format", "json"], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return dict(json.loads(ran.stdout))
+
+
+def test_the_compose_project_is_confined(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        limits = service["deploy"]["resources"]["limits"]
+        assert float(limits["cpus"]) > 0, name
+        assert int(limits["memory"]) > 0, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert not {"privileged", "cap_add", "network_mode", "pid", "ipc"} & service.keys(), name
+        assert all(port["host_ip"] == "127.0.0.1" for port in service.get("ports", [])), name
+        if "build" in service:
+            assert service["environment"]["RAY_AUTH_MODE"] == "token", name
+            assert service["environment"]["RAY_AUTH_TOKEN"] == "token", name
+        else:
+            assert service["user"] == "1000:1000", name
+            assert re.search(r":\d+(\.\d+)+$", service["image"]), "a version, not whatever is the latest"
+    # What goes on has a health check; what ends is waited for.
+    for name, service in services.items():
+        for needed, how in service.get("depends_on", {}).items():
+            checked = "healthcheck" in services[needed]
+            assert how["condition"] == ("service_healthy" if checked else "service_completed_successfully"), name
+    assert {name for name, service in services.items() if "healthcheck" not in service} == {"job", "sample"}
+    assert services["worker"]["deploy"]["replicas"] == 2
+
+
+def test_the_image_is_pinned_and_not_of_root() -> None:
+    steps = (ROOT / "Dockerfile").read_text()
+    bases = re.findall(r"^FROM (\S+)", steps, re.MULTILINE)
+    assert all(re.search(r":\d+\.\d+\.\d+-", base) for base in bases)
+    last = steps.rpartition("\nFROM ")[2]
+    assert re.findall(r"^USER (\S+)", last, re.MULTILINE) == ["trainer"]
+    assert not re.search(r"amd64|x86_64|aarch64|arm64", steps)
 
 
 @pytest.fixture(scope="module")
