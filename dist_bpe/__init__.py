@@ -24,10 +24,11 @@ from dist_bpe.errors import (
 )
 
 if TYPE_CHECKING:
+    from dist_bpe.counting import count, import_counts
     from dist_bpe.counts import CountTable
     from dist_bpe.formats import SpecialToken
     from dist_bpe.mixture import Mixture, Temperature, UniMax
-    from dist_bpe.pipeline import count, import_counts, learn
+    from dist_bpe.pipeline import learn
     from dist_bpe.sources import Source
     from dist_bpe.vocabulary import Vocabulary
 
@@ -41,8 +42,8 @@ _HOME = {
     "Temperature": "mixture",
     "UniMax": "mixture",
     "Vocabulary": "vocabulary",
-    "count": "pipeline",
-    "import_counts": "pipeline",
+    "count": "counting",
+    "import_counts": "counting",
     "learn": "pipeline",
 }
 

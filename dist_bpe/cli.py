@@ -1,4 +1,4 @@
-"""The command line: one command a pipeline function; heavy modules are imported inside, so that --help is instant."""
+"""The command line: a command a function of `counting` or `pipeline`; heavy modules load inside, so --help is instant."""
 
 import contextlib
 import functools
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from dist_bpe.balance import Outcome
     from dist_bpe.config import RunConfig
+    from dist_bpe.counting import RunReport
     from dist_bpe.evaluate import Evaluation
-    from dist_bpe.pipeline import BalanceReport, RunReport
+    from dist_bpe.pipeline import BalanceReport
     from dist_bpe.sources import Plan
 
 app = typer.Typer(
@@ -444,7 +445,7 @@ def count(
     log_format: LogFormat = "text",
 ) -> None:
     """Count words into a table that any number of vocabularies can be learned from."""
-    from dist_bpe.pipeline import RunReport, run_count
+    from dist_bpe.counting import RunReport, run_count
 
     config = _config(
         inputs, output,
@@ -511,8 +512,9 @@ def learn(
     """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
     from dist_bpe.config import CountConfig, LearnConfig, validate
     from dist_bpe.config import special_token as parse
+    from dist_bpe.counting import RunReport, run_import
     from dist_bpe.evaluate import read_parallel
-    from dist_bpe.pipeline import RunReport, learn_and_export, run_import
+    from dist_bpe.pipeline import learn_and_export
     from dist_bpe.wordlists import WordList
 
     if special_token and no_special_tokens:
@@ -576,7 +578,7 @@ def add(
     log_format: LogFormat = "text",
 ) -> None:
     """Add count tables of equal pattern and settings: the same as counting all their documents together."""
-    from dist_bpe.pipeline import RunReport, add_runs
+    from dist_bpe.counting import RunReport, add_runs
 
     report = RunReport(output)
     progress = _progress(log_format)

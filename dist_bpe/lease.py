@@ -11,7 +11,7 @@ that was paused, thought dead, and wakes. A number is never used twice.
 
 An object store cannot rename. There the new owner goes on under its predecessor's prefix if it goes on with its plan:
 what the woken one commits there is what any other attempt would have. A new plan begins under a new prefix. And the
-table is published by a request that fails if the manifest was replaced since, see `pipeline`.
+table is published by a request that fails if the manifest was replaced since, see `counting`.
 """
 
 import contextlib

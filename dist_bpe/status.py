@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dist_bpe.counting import COUNTS
 from dist_bpe.errors import RunError
 from dist_bpe.lease import BEAT_SECONDS, PLAN, STAGING, holder
-from dist_bpe.pipeline import COUNTS, VOCABULARIES
+from dist_bpe.pipeline import VOCABULARIES
 from dist_bpe.progress import human_bytes
 from dist_bpe.remote import RemotePath
 from dist_bpe.storage import RunPath, at, read_json, unsealed

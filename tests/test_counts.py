@@ -99,7 +99,7 @@ def test_small_tables_spill_many_runs_and_change_nothing(
     source = dist_bpe.Source("a", str(tmp_path / "a.parquet"))
     whole = quiet(source, output=tmp_path / "whole")
     monkeypatch.setattr("dist_bpe.tables.BATCH_BYTES", 1 << 16)
-    monkeypatch.setattr("dist_bpe.pipeline.FAN_IN", 3)  # merging in levels
+    monkeypatch.setattr("dist_bpe.counting.FAN_IN", 3)  # merging in levels
     spilled = quiet(source, output=tmp_path / "spilled", table_bytes=1 << 20, shard_bytes=100_000)
     assert hashes(whole.folder) == hashes(spilled.folder)
     assert table_of(whole) == expected({"a": texts})

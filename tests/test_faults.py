@@ -28,7 +28,7 @@ import dist_bpe
 CRASHER = """
 import os, sys
 import dist_bpe
-from dist_bpe import counts, pipeline, storage
+from dist_bpe import counting, counts, storage
 source, output, seed = sys.argv[1:4]
 def run():
     dist_bpe.count(dist_bpe.Source("s", source), output=output, engine="local", workers=1, progress="silent",
@@ -116,7 +116,7 @@ def test_a_crash_at_every_write_rename_and_fsync(write: Writer, tmp_path: Path, 
 DRIVER = """
 import sys
 from dist_bpe.config import RunConfig, validate
-from dist_bpe.pipeline import RunReport, run_count
+from dist_bpe.counting import RunReport, run_count
 from dist_bpe.progress import Progress
 source, output, address, partitions = sys.argv[1:]
 config = validate(RunConfig, {

@@ -179,7 +179,7 @@ def test_keys_are_neither_printed_nor_written(server: int, tmp_path: Path, monke
     """Everything that a plan, a run, a failed run and the working files of a run show is searched for the secret."""
     login = f"{KEY}:veiled%2Fsecret%2Bkey@"
     uri = f"s3://{login}corpus/en{options(server)}"
-    monkeypatch.setattr("dist_bpe.pipeline.shutil.rmtree", lambda *_, **__: None)  # staging stays
+    monkeypatch.setattr("dist_bpe.counting.remove", lambda *_, **__: None)  # staging stays
     shown = []
     for arguments in (
         ["plan", uri],

@@ -19,7 +19,7 @@ from test_resume import SMALL, stop_after
 from typer.testing import CliRunner
 
 import dist_bpe
-from dist_bpe import counts, errors, lease, pipeline, places, remote, storage
+from dist_bpe import counting, counts, errors, lease, places, remote, storage
 from dist_bpe.cli import app
 from dist_bpe.remote import RemotePath
 
@@ -208,7 +208,7 @@ def test_the_same_call_goes_on_and_a_changed_one_is_refused(
         again.append(task.name)
         return real(task)
 
-    monkeypatch.setattr(pipeline, "count_shard", count_shard)
+    monkeypatch.setattr(counting, "count_shard", count_shard)
     assert hashes_of(quiet(source, output=run, **SMALL).folder) == clean
     assert not {name for name in again if any(f"/{name}.json" in path for path in counted)}
     assert {name.partition("/")[0] for name in files(remote.remote(run))} == {

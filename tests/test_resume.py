@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from test_counts import hashes, quiet
 
 import dist_bpe
-from dist_bpe import counts, errors, lease, pipeline, storage
+from dist_bpe import counting, counts, errors, lease, pipeline, storage
 from dist_bpe.config import RunConfig, validate
 from dist_bpe.progress import Progress
 
@@ -45,12 +45,12 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int, error: type[BaseExc
 
     def count_shard(task: counts.CountTask) -> dict[str, object]:
         if not left[0]:
-            monkeypatch.setattr(pipeline, "count_shard", real)
+            monkeypatch.setattr(counting, "count_shard", real)
             raise error("stop")
         left[0] -= 1
         return real(task)
 
-    monkeypatch.setattr(pipeline, "count_shard", count_shard)
+    monkeypatch.setattr(counting, "count_shard", count_shard)
 
 
 def test_the_same_call_goes_on_with_any_number_of_workers(
@@ -72,7 +72,7 @@ def test_the_same_call_goes_on_with_any_number_of_workers(
         again.append(f"{task.name}.json")
         return real(task)
 
-    monkeypatch.setattr(pipeline, "count_shard", count_shard)
+    monkeypatch.setattr(counting, "count_shard", count_shard)
     table = quiet(source, output=output, workers=2, **SMALL)
     assert hashes(table.folder) == clean
     assert not set(again) & set(counted)
@@ -137,7 +137,7 @@ def test_damaged_staging_is_made_again(
 ) -> None:
     output = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "_publish_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(counting, "_publish_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             quiet(source, output=output, **SMALL)
     (staging,) = (output / "staging").iterdir()
@@ -171,7 +171,7 @@ def test_credentials_stay_out_of_the_plan(write: Writer, tmp_path: Path, documen
 def test_learning_is_free_and_goes_on_from_the_counts(
     source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(size: int, **more: object) -> pipeline.RunReport:
+    def train(size: int, **more: object) -> counting.RunReport:
         values = {
             "sources": [{"name": "s", "paths": source.paths}],
             "output": str(tmp_path / "run"),
@@ -189,7 +189,7 @@ def test_learning_is_free_and_goes_on_from_the_counts(
         patch.setattr(pipeline, "learn_merges", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(450, min_pair_count=3)  # goes on with the count, and is stopped while it learns
-    monkeypatch.setattr(pipeline, "count_shard", None)  # nothing is counted any more
+    monkeypatch.setattr(counting, "count_shard", None)  # nothing is counted any more
     assert len(train(500).vocabulary or ()) == 500
     assert sorted(path.name for path in (tmp_path / "run" / "vocabularies").iterdir()) == ["500"]
 
@@ -219,9 +219,9 @@ def test_a_driver_that_was_replaced_writes_nothing_more(
     monkeypatch.setattr(lease, "DEAD_SECONDS", 0.3)
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
     script = (
-        "import dist_bpe, sys, time\nfrom dist_bpe import pipeline, counts\n"
+        "import dist_bpe, sys, time\nfrom dist_bpe import counting, counts\n"
         "def slow(task, real=counts.count_shard):\n    time.sleep(0.3)\n    return real(task)\n"
-        "pipeline.count_shard = slow\n"
+        "counting.count_shard = slow\n"
         f"dist_bpe.count(dist_bpe.Source('s', {source.paths!r}), output={str(tmp_path / 'run')!r}, engine='local',"
         f" workers=2, progress='lines', **{SMALL!r})\n"
     )
@@ -283,7 +283,7 @@ def test_a_shard_that_keeps_failing_is_split_then_named(
             raise MemoryError(f"attempt {len(tried)}: no 3 GB left")
         return real(task)
 
-    monkeypatch.setattr(pipeline, "count_shard", count_shard)
+    monkeypatch.setattr(counting, "count_shard", count_shard)
     assert hashes(quiet(source, output=tmp_path / "run", partitions=3, shard_bytes=10_000).folder) == clean
     assert tried.count((1,)) == 3
     assert len([key for key in tried if len(key) == 2]) > 1
