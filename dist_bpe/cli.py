@@ -1,4 +1,4 @@
-"""The command line: a command a function of `counting` or `pipeline`; heavy modules load inside, so --help is instant."""
+"""The command line: one command a function of the package; heavy modules load inside, so that --help is instant."""
 
 import contextlib
 import functools
