@@ -170,6 +170,8 @@ def ray_start(*options: str, autoscale: bool = False, **more: str) -> Iterator[H
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
     with ray_start("--num-cpus=2") as started:
+        # The agents that start jobs are there a little after all else.
+        until(lambda: started.run("ray", "job", "submit", "--", "true").returncode == 0)
         yield started
 
 

@@ -303,7 +303,7 @@ def test_signals_leave_no_process(write: Writer, tmp_path: Path, number: signal.
         process.send_signal(number)
         time.sleep(0.1)
     _, text = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + number, text
     assert times == 2 or re.search(r"\d+ of \d+ shards are finished and kept .* the same command goes on", text)
     assert time.monotonic() - began < 30
     deadline = time.monotonic() + 30
