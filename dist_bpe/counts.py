@@ -12,6 +12,7 @@ import fnmatch
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,9 +26,10 @@ from dist_bpe import _core
 from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts, to_numpy
 from dist_bpe.engine import STOP
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
-from dist_bpe.places import in_threads
+from dist_bpe.places import THREADS, in_threads
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
+from dist_bpe.remote import RemotePath
 from dist_bpe.sources import Shard
 from dist_bpe.storage import (
     NewFile,
@@ -354,18 +356,47 @@ def merge_tasks(
     return tasks
 
 
-def _read_slice(run: RunSlice) -> Iterator[pa.RecordBatch]:
+def _read_slice(run: RunSlice, pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
     mapping = of_numpy(np.array(run.sources, np.uint32))
-    try:
-        with ranges(run.path) as read:
-            for offset, size, checksum in run.frames:
-                data = read(offset, size)
+    # Asked for at once, and not when the merge comes to it: the first batches of all runs are on their way together.
+    ahead = _fetched(run, pool)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for (_, _, checksum), data in zip(run.frames, ahead, strict=True):
                 if digest(data) != checksum:
                     _damaged(run.path, run.commit)
                 batch = pa.ipc.open_stream(data).read_next_batch()
                 yield batch.set_column(1, "source", pc.take(mapping, batch.column(1)))
-    except FileNotFoundError:
-        _damaged(run.path, run.commit)
+        except FileNotFoundError:
+            _damaged(run.path, run.commit)
+
+    return batches()
+
+
+def _fetched(run: RunSlice, pool: ThreadPoolExecutor) -> Iterator[bytes]:
+    """The frames of a slice as they lie in its file. In an object store the next one is asked for while one is read."""
+    frames = [(offset, size) for offset, size, _ in run.frames]
+    if isinstance(run.path, Path) or not frames:
+        return _fetched_here(run.path, frames)
+    return _fetched_there(run.path, frames, pool, pool.submit(run.path.read_range, *frames[0]))
+
+
+def _fetched_here(path: RunPath, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    with ranges(path) as read:
+        for offset, size in frames:
+            yield read(offset, size)
+
+
+def _fetched_there(
+    path: RemotePath, frames: Sequence[tuple[int, int]], pool: ThreadPoolExecutor, first: "Future[bytes]"
+) -> Iterator[bytes]:
+    ahead = first
+    for offset, size in frames[1:]:
+        data = ahead.result()
+        ahead = pool.submit(path.read_range, offset, size)
+        yield data
+    yield ahead.result()
 
 
 def merge_part(task: MergeTask) -> dict[str, Any]:
@@ -383,22 +414,24 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
     attempt = uuid.uuid4().hex[:12]
     intermediate: list[RunPath] = []
     slices = list(task.slices)
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dist-bpe-merge")
     try:
         # Levels: with more runs than can be open at once, groups of them become longer runs first.
         while len(slices) > task.fan_in:
             group, slices = slices[: task.fan_in], slices[task.fan_in :]
-            merger = _core.Merger([_read_slice(run) for run in group], len(task.sources), 0)
+            merger = _core.Merger([_read_slice(run, pool) for run in group], len(task.sources), 0)
             longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
             intermediate.append(longer)
             frames = write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
             slices.append(RunSlice(longer, longer, tuple(map(tuple, frames)), tuple(range(len(task.sources)))))
-        merger = _core.Merger([_read_slice(run) for run in slices], len(task.sources), task.min_word_count)
+        merger = _core.Merger([_read_slice(run, pool) for run in slices], len(task.sources), task.min_word_count)
         part = _write_part(staging, task.partition, merger, task.sources)
         result = {**part, "partition": task.partition, "peak_bytes": peak_memory_bytes()}
         if create_if_absent(commit, sealed(result)):
             return result
         return unsealed(commit) or _damaged(commit, commit)
     finally:
+        pool.shutdown(cancel_futures=True)
         for run in intermediate:
             run.unlink(missing_ok=True)
 
