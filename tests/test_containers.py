@@ -122,7 +122,7 @@ def base_images(podman: Podman, folder: Path) -> None:
         "--customize-hook=copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs",
         *(["--customize-hook=copy-in /etc/pip.conf /etc"] if Path("/etc/pip.conf").exists() else []),
         "--customize-hook=ln -s /usr/bin/python3 $1/usr/local/bin/python",
-        "bookworm", folder / "debian.tar",
+        python.rpartition("-")[2], folder / "debian.tar",
     )  # fmt: skip
     podman("import", folder / "debian.tar", f"docker.io/library/{python}")
     sysroot = Path(podman.run("rustc", "--print", "sysroot").strip())
