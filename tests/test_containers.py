@@ -165,8 +165,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
         yield podman
     finally:
         done.set()
-        podman.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
-        podman.close()
+        try:
+            podman.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
+        finally:
+            podman.close()
 
 
 def store_of(project: Podman) -> fs.S3FileSystem:
