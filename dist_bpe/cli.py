@@ -189,6 +189,19 @@ NoSpecial = Annotated[bool, typer.Option("--no-special-tokens", help="No special
 Engine = Annotated[str, typer.Option(help="ray (embedded, or a cluster) or local (threads of this process).")]
 Workers = Annotated[int | None, typer.Option(help="Tasks at once.  [default: one a processor]")]
 Address = Annotated[str | None, typer.Option(help="The Ray cluster to join.", envvar="RAY_ADDRESS")]
+MixtureFile = Annotated[
+    Path | None, typer.Option("--mixture", metavar="FILE", help="A TOML file with a [mixture] table.")
+]
+Alpha = Annotated[str | None, typer.Option(metavar="A", help="Shares in proportion to size^A, 0 to 1.")]
+UniMax = Annotated[str | None, typer.Option(metavar="N", help="Equal shares, but at most N passes.")]
+Share = Annotated[list[str] | None, typer.Option(metavar="NAME=S", help="A source's share; * for the rest.")]
+Multiplier = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=M", help="A source's factor on top; * for the rest.")
+]
+Cap = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=N", help="A source counts as at most N units; * for the rest.")
+]
+Unit = Annotated[str | None, typer.Option(help="What sizes are measured in: bytes, characters, words or documents.")]
 MinPair = Annotated[int | None, typer.Option(help="Least count of a pair that is merged.  [default: 2]")]
 MinWordLearn = Annotated[int | None, typer.Option(help="Rarer words take no part in learning.  [default: 1]")]
 MinWordCount = Annotated[
@@ -296,6 +309,23 @@ def _config(
     return config
 
 
+def _mixture(
+    file: Path | None, alpha: str | None, unimax: str | None, unit: str | None,
+    share: list[str] | None, multiplier: list[str] | None, cap: list[str] | None,
+) -> dict[str, Any]:  # fmt: skip
+    from dist_bpe.config import read_table
+
+    given = _given(
+        alpha=alpha, unimax=unimax, unit=unit, shares=_numbers("--share", share),
+        multipliers=_numbers("--multiplier", multiplier), caps=_numbers("--cap", cap),
+    )  # fmt: skip
+    if file is None:
+        return given
+    if given:
+        raise UsageError(f"--mixture {file} and other options of the mixture exclude each other.")
+    return read_table(file, "mixture")
+
+
 def _from_file(context: typer.Context, inputs: list[str] | None, *allowed: str) -> "RunConfig | None":
     """The configuration of a run.toml, if INPUT… is one; options beside it, but the allowed ones, are refused."""
     if not inputs or len(inputs) != 1 or not inputs[0].endswith(".toml"):
@@ -331,6 +361,13 @@ def train(
     engine: Engine = "ray",
     workers: Workers = None,
     address: Address = None,
+    mixture: MixtureFile = None,
+    alpha: Alpha = None,
+    unimax: UniMax = None,
+    share: Share = None,
+    multiplier: Multiplier = None,
+    cap: Cap = None,
+    unit: Unit = None,
     min_pair_count: MinPair = None,
     min_word_count: MinWordLearn = None,
     max_token_bytes: MaxToken = None,
@@ -358,7 +395,8 @@ def train(
         if vocab_size is None:
             raise UsageError("say how large the vocabulary is to be with --vocab-size.")
         learn = _given(
-            vocab_size=vocab_size, min_pair_count=min_pair_count, min_word_count=min_word_count,
+            vocab_size=vocab_size, mixture=_mixture(mixture, alpha, unimax, unit, share, multiplier, cap),
+            min_pair_count=min_pair_count, min_word_count=min_word_count,
             max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
             special_tokens_first=special_tokens_first, driver_memory=driver_memory,
         )  # fmt: skip
@@ -429,19 +467,13 @@ def learn(
     context: typer.Context,
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
     vocab_size: VocabSize = None,
-    mixture: Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with a [mixture] table.")] = None,
-    alpha: Annotated[str | None, typer.Option(metavar="A", help="Shares in proportion to size^A, 0 to 1.")] = None,
-    unimax: Annotated[str | None, typer.Option(metavar="N", help="Equal shares, but at most N passes.")] = None,
-    share: Annotated[list[str] | None, typer.Option(metavar="NAME=S", help="A source's share; * for the rest.")] = None,
-    multiplier: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=M", help="A source's factor on top; * for the rest.")
-    ] = None,
-    cap: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=N", help="A source counts as at most N units; * for the rest.")
-    ] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="What sizes are measured in: bytes, characters, words or documents.")
-    ] = None,
+    mixture: MixtureFile = None,
+    alpha: Alpha = None,
+    unimax: UniMax = None,
+    share: Share = None,
+    multiplier: Multiplier = None,
+    cap: Cap = None,
+    unit: Unit = None,
     parity: Annotated[
         str | None, typer.Option(help="Instead of a mixture, parity-aware merges: dev, ratio, window or hybrid.")
     ] = None,
@@ -477,7 +509,7 @@ def learn(
     log_format: LogFormat = "text",
 ) -> None:
     """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
-    from dist_bpe.config import CountConfig, LearnConfig, read_table, validate
+    from dist_bpe.config import CountConfig, LearnConfig, validate
     from dist_bpe.config import special_token as parse
     from dist_bpe.evaluate import read_parallel
     from dist_bpe.pipeline import RunReport, learn_and_export, run_import
@@ -488,16 +520,9 @@ def learn(
     if vocab_size is None:
         raise UsageError("say how large the vocabulary is to be with --vocab-size.")
     specials = [parse(token) for token in special_token or []] if special_token or no_special_tokens else None
-    given = _given(
-        alpha=alpha, unimax=unimax, unit=unit, shares=_numbers("--share", share),
-        multipliers=_numbers("--multiplier", multiplier), caps=_numbers("--cap", cap),
-    )  # fmt: skip
-    if mixture is not None:
-        if given:
-            raise UsageError(f"--mixture {mixture} and other options of the mixture exclude each other.")
-        given = read_table(mixture, "mixture")
     values = _given(
-        vocab_size=vocab_size, mixture=given, parity=parity, min_pair_count=min_pair_count,
+        vocab_size=vocab_size, mixture=_mixture(mixture, alpha, unimax, unit, share, multiplier, cap),
+        parity=parity, min_pair_count=min_pair_count,
         min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
         special_tokens_first=special_tokens_first, driver_memory=driver_memory,
     )  # fmt: skip

@@ -127,7 +127,7 @@ def saved(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in FILES}
 
 
-def test_equal_mixtures_give_equal_bytes(table: CountTable) -> None:
+def test_equal_mixtures_give_equal_bytes(table: CountTable, tmp_path: Path) -> None:
     bytes_ = sizes_of(table, "bytes")
     total = sum(bytes_.values())
     shares = [f"--share={name}={n}/{total}" for name, n in bytes_.items()]
@@ -142,6 +142,11 @@ def test_equal_mixtures_give_equal_bytes(table: CountTable) -> None:
             *options,
         )  # fmt: skip
         assert ran.exit_code == 0, ran.stderr
+    # Counting and learning in one go takes the same options.
+    paths = [f"{name}={tmp_path / name}.parquet" for name in "xyz"]
+    size = ("--vocab-size", 5000, "--min-pair-count", 5, "--alpha", "0.3", "--no-verify", "--name", "t")
+    assert run("train", *paths, *size, "--engine", "local", "-o", tmp_path / "one-go").exit_code == 0
+    assert saved(tmp_path / "one-go" / "vocabularies" / "t") == saved(table.folder.parent / "vocabularies" / "t")
     folders = {name: saved(table.folder.parent / "vocabularies" / name) for name in commands}
     assert folders["plain"] == folders["alpha"] == folders["shares"] == folders["factor"]
     assert folders["t"] == folders["t-twice"]
