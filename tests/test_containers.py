@@ -122,7 +122,7 @@ def base_images(podman: Podman, folder: Path) -> None:
         "--customize-hook=copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs",
         *(["--customize-hook=copy-in /etc/pip.conf /etc"] if Path("/etc/pip.conf").exists() else []),
         "--customize-hook=ln -s /usr/bin/python3 $1/usr/local/bin/python",
-        "bookworm", folder / "debian.tar",
+        python.rpartition("-")[2], folder / "debian.tar",
     )  # fmt: skip
     podman("import", folder / "debian.tar", f"docker.io/library/{python}")
     sysroot = Path(podman.run("rustc", "--print", "sysroot").strip())
@@ -165,8 +165,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
         yield podman
     finally:
         done.set()
-        podman.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
-        podman.close()
+        try:
+            podman.compose("down", "--volumes", "--remove-orphans", "--timeout", 1)
+        finally:
+            podman.close()
 
 
 def store_of(project: Podman) -> fs.S3FileSystem:
