@@ -89,8 +89,8 @@ class Engine(Protocol):
             AttemptError: anything else.
         """
 
-    def cancel(self, handles: Sequence[Any]) -> None:
-        """Give up attempts whose end is of no interest any more."""
+    def cancel(self, handles: Sequence[Any], closing: bool = False) -> None:
+        """Give up attempts whose end is of no interest any more; `closing`: the engine is about to be closed."""
 
     def nodes_lost(self) -> int:
         """How many nodes have been lost so far."""
@@ -108,6 +108,7 @@ def run(engine: Engine, function: Callable[[T], R], ledger: Ledger[T, R]) -> Ite
     """
     handles: dict[Any, int] = {}
     lost = engine.nodes_lost()
+    closing = True
     try:
         while not ledger.done:
             if (more := engine.nodes_lost()) > lost:
@@ -128,8 +129,12 @@ def run(engine: Engine, function: Callable[[T], R], ledger: Ledger[T, R]) -> Ite
             if needless := ledger.needless():
                 engine.cancel([handle for handle, number in handles.items() if number in needless])
                 handles = {handle: number for handle, number in handles.items() if number not in needless}
+        closing = False
+    except Exception:
+        closing = False
+        raise
     finally:
-        engine.cancel(list(handles))
+        engine.cancel(list(handles), closing)
 
 
 def default_workers() -> int:
@@ -180,7 +185,7 @@ class LocalEngine:
         except Exception as error:
             raise AttemptError(f"{type(error).__name__}: {error}", own=True) from error
 
-    def cancel(self, handles: Sequence["Future[Any]"]) -> None:
+    def cancel(self, handles: Sequence["Future[Any]"], closing: bool = False) -> None:  # noqa: ARG002
         """See `Engine.cancel`. Threads cannot be ended from outside: they are asked to, and waited for."""
         running = [handle for handle in handles if not handle.cancel() and not handle.done()]
         if running:
@@ -461,9 +466,13 @@ class RayEngine:
         self._heard[node] = time.monotonic()
         return name, result
 
-    def cancel(self, handles: Sequence[Any]) -> None:
-        """See `Engine.cancel`."""
-        for handle in handles:
+    def cancel(self, handles: Sequence[Any], closing: bool = False) -> None:
+        """See `Engine.cancel`.
+
+        A task that ends at the moment it is cancelled makes Ray 2.60 abort this process, which after a signal is to
+        say what is kept and end with its own code: workers of a Ray that is left end without being told.
+        """
+        for handle in () if closing and self._owned else handles:
             with contextlib.suppress(Exception):
                 self._ray.cancel(handle, force=True)
 
