@@ -17,6 +17,8 @@ RUN python -m venv /opt/dist_bpe \
     && /opt/dist_bpe/bin/pip install --no-cache-dir -c constraints.txt "$(echo wheels/*.whl)[cluster,remote,verify]"
 
 FROM python:3.11.14-slim-bookworm
+# KubeRay's probes ask by wget.
+RUN apt-get update && apt-get install --yes --no-install-recommends wget && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 1000 --create-home trainer
 COPY --from=build /opt/dist_bpe /opt/dist_bpe
 ENV PATH=/opt/dist_bpe/bin:$PATH PYTHONUNBUFFERED=1 RAY_USAGE_STATS_ENABLED=0

@@ -77,7 +77,7 @@ test-installed:
 	for file in $(DISTRIBUTION); do \
 		rm -rf build/installed && $(PYTHON) -m venv build/installed && \
 		build/installed/bin/python -m pip install --quiet "$$file[verify]" pytest pytest-timeout hypothesis django && \
-		(cd tests && ../build/installed/bin/python -m pytest test_cli.py test_counts.py test_vocabulary.py) || exit 1; done
+		(cd tests && ../build/installed/bin/python -m pytest test_cli.py test_counts.py test_vocabulary.py test_releases.py) || exit 1; done
 
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:

@@ -137,7 +137,7 @@ with tempfile.TemporaryDirectory() as folder:
     plan = sources.plan([source], 1 << 40)
     began = time.process_time()
     for shard in plan.shards:
-        counts.count_shard(counts.CountTask(shard, folder, sys.argv[2], (), 16, 1 << 30))
+        counts.count_shard(counts.CountTask(shard, Path(folder), sys.argv[2], (), 16, 1 << 30))
     print(time.process_time() - began)
 """
 

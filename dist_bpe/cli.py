@@ -686,7 +686,7 @@ def balance(
     driver_memory: DriverMemory = None,
     max_token_bytes: MaxToken = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="[default: RUN/mixtures/balanced.toml]")
     ] = None,
     json: Json = False,
     log_format: LogFormat = "text",
@@ -715,17 +715,22 @@ def balance(
     held_out = read_parallel(dev) if dev else None
     if text:
         held_out = read_texts([Source(**source) for source in _sources(text, {})])
+    steps = _progress(log_format)
     report = balance_run(
         run, config, dev=held_out, test=read_parallel(test) if test else None, reference=reference,
         targets=_floats("--target", target), beta=beta, rounds=rounds, tolerance=tolerance,
         caps=_floats("--cap", cap), floors=_floats("--floor", floor), with_frontier=frontier or plot is not None,
         with_search=search or premium is not None, premium=premium, output=output,
-        progress=_progress(log_format),
+        progress=steps,
     )  # fmt: skip
     if plot is not None:
         draw(report.tried, plot)
     if json:
         _print_json(report.as_json())
+        return
+    if steps.style == "json":
+        best = report.best[1].as_json(report.reference) if report.best else {}
+        steps.tell("finished", mixture=str(report.file), gini=best.get("gini"), worst_premium=best.get("worst_premium"))
         return
     points = [(f"round {i}", outcome) for i, outcome in enumerate(report.rounds, 1)] + report.tried
     points += [("on the test set", report.test)] if report.test else []
@@ -1021,7 +1026,7 @@ def status(
     """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
     from dist_bpe.status import status as look
 
-    found = look(Path(run))
+    found = look(run)
     if json:
         _print_json(found.as_json())
         return

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from dist_bpe.counts import DEFAULT_PARTITIONS
-from dist_bpe.errors import UsageError, sentence_of
+from dist_bpe.errors import UsageError, sentence_of, without_secrets
 from dist_bpe.formats import BYTES, ROLES, SpecialToken
 from dist_bpe.mixture import Mixture
 from dist_bpe.pretokenize import Normalization
@@ -233,7 +233,7 @@ def validate(model: type[BaseModel], values: dict[str, Any], where: str = "") ->
         return model.model_validate(values)
     except ValidationError as error:
         message = sentence_of(error.errors()[0], model.model_fields)
-        raise UsageError(f"{where + ': ' if where else ''}{message}") from error
+        raise UsageError(f"{where + ': ' if where else ''}{message}") from None  # pydantic's would show what was given
     except UsageError as error:  # of a mixture, which says it in a sentence itself
         raise UsageError(f"{where + ': ' if where else ''}{error}") from error
 
@@ -248,7 +248,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         with Path(path).open("rb") as file:
             values = tomllib.load(file)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"{without_secrets(str(path))} cannot be read: {error.strerror}.") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is no TOML: {error}.") from error
     return values

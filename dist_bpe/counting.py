@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import math
 import os
 import shutil
@@ -19,7 +20,6 @@ from dist_bpe.counts import (
     FAN_IN,
     CountTable,
     CountTask,
-    DamagedRunError,
     MergeTask,
     add_tables,
     committed,
@@ -31,7 +31,7 @@ from dist_bpe.counts import (
 )
 from dist_bpe.documents import Skipped
 from dist_bpe.engine import Engine, open_engine, run
-from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.errors import DamagedRunError, DistBpeError, RunError, SourceError, UsageError
 from dist_bpe.formats import check_special_tokens
 from dist_bpe.lease import FOLDER as LEASE
 from dist_bpe.lease import PLAN, RELEASED, Lease, holder, lease
@@ -42,7 +42,20 @@ from dist_bpe.progress import Progress, StageRecord, human_bytes
 from dist_bpe.remote import RemotePath
 from dist_bpe.resume import differences, fingerprint, shown
 from dist_bpe.sources import Plan, Source, plan
-from dist_bpe.storage import RunPath, at, move, publish_folder, put, remove, sealed, sha256, to_json, unsealed, write
+from dist_bpe.storage import (
+    RunPath,
+    at,
+    move,
+    publish_folder,
+    put,
+    remove,
+    sealed,
+    sha256,
+    to_json,
+    unsealed,
+    uri_of,
+    write,
+)
 from dist_bpe.vocabulary import Vocabulary
 from dist_bpe.wordlists import WordList, gather
 
@@ -141,7 +154,7 @@ def count(
                 {f.name: getattr(s, f.name) for f in dataclasses.fields(s)} | {"paths": s.list_of_paths()}
                 for s in sources
             ],
-            "output": output.uri() if isinstance(output, RemotePath) else str(output),
+            "output": uri_of(output),
             "overwrite": overwrite,
             "restart": restart,
             "count": options,
@@ -186,7 +199,13 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
         raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
     try:
         before = holder(output)
-        with lease(output, progress.say) as owned:
+        with contextlib.ExitStack() as stack:
+            try:
+                owned = stack.enter_context(lease(output, progress.say))
+            except OSError as error:
+                raise UsageError(
+                    f"{output} cannot be written: {error.strerror or error}. Name another folder."
+                ) from error
             if before and not before.released:
                 progress.tell("run_taken_over", host=before.host, pid=before.pid)
             progress.tell(
@@ -274,6 +293,11 @@ def _begin(
     staging = owned.staging
     if isinstance(staging, RemotePath):
         write(staging / PLAN, sealed(planned or {}))
+        try:
+            owned.check(now=True)
+        except RunError:
+            remove(staging)
+            raise
         return
     # Made whole beside its name, so that a staging folder always holds its plan.
     new = staging.with_name(f".{staging.name}")
@@ -281,6 +305,7 @@ def _begin(
     new.mkdir()
     if planned is not None:
         write(new / PLAN, sealed(planned))
+    owned.check()
     move(new, staging)
 
 
@@ -290,7 +315,7 @@ def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
 
 def _remove_if_empty(output: RunPath) -> None:
     """Remove the folders that this run made, if it leaves nothing in them, and no other driver has come since."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, DistBpeError):
         if any(path.name != LEASE for path in output.iterdir()):
             return
         for file in (output / LEASE).iterdir():
@@ -341,9 +366,9 @@ def _count_into(
                     f"text may take {human_bytes(STAGED_SHARE * planned.bytes)}. A full disk stops the run, and loses "
                     "nothing.",
                 )
-            for _ in range(MAX_DAMAGED):
+            for turn in range(MAX_DAMAGED):
                 try:
-                    commits = _counted(engine, owned, planned, config, progress)
+                    commits = _counted(engine, owned, planned, config, progress, first=not turn)
                     parts = _merged(engine, owned, commits, config, progress)
                     break
                 except DamagedRunError as error:
@@ -367,20 +392,28 @@ def _count_into(
         _publish_table(output, staging, parts, to_json(values), owned)
         finished = True
     finally:
-        kept = 0 if finished else len(list(staging.glob("shard-*.json")))
-        if kept and unsealed(staging / PLAN):
+        if not finished:
+            _keep(output, owned, len(planned.shards), progress)
+
+
+def _keep(output: RunPath, owned: Lease, shards: int, progress: Progress) -> None:
+    """Say what a stopped run leaves to go on with, or remove it if that is nothing: while it is still ours."""
+    with contextlib.suppress(OSError, DistBpeError):  # what stopped the run comes first
+        kept = len(list(owned.staging.glob("shard-*.json")))
+        if kept and unsealed(owned.staging / PLAN):
             progress.say(
-                f"count: {kept:,} of {len(planned.shards):,} shards are finished and kept in {output}; the same "
-                "command goes on from there."
+                f"count: {kept:,} of {shards:,} shards are finished and kept in {output}; the same command goes on "
+                "from there."
             )
         else:
-            remove(staging)
+            owned.check(now=True)
+            remove(owned.staging)
 
 
 def _counted(
-    engine: Engine, owned: Lease, planned: Plan, config: RunConfig, progress: Progress
+    engine: Engine, owned: Lease, planned: Plan, config: RunConfig, progress: Progress, first: bool
 ) -> list[dict[str, Any]]:
-    """The commits of all shards.
+    """The commits of all shards; the `first` time those that are there already are of an earlier driver.
 
     Raises:
         SourceError: none of them holds any text.
@@ -416,7 +449,7 @@ def _counted(
             stage.advance(commit["bytes"], f"{done:,} of {len(planned.shards):,} shards were finished before")
             for name, value in _figures(commit).items():
                 resumed[name] = resumed.get(name, 0) + value
-        if done:
+        if done and first:
             progress.tell("run_resumed", None, stage="count", finished=done, **resumed)
         for commit in run(engine, count_shard, ledger):
             owned.check()
@@ -553,8 +586,10 @@ def _publish_objects(
         raise RunError(
             f"something else has put a count table into {output} at this moment; this one was not put there."
         )
+    if owned:
+        owned.check(now=True)
     if plan := unsealed(staging / PLAN):
-        write(output / PLAN, sealed(plan | {"table": sha256(manifest)}))
+        write(output / PLAN, sealed(plan | {"table": hashlib.sha256(content).hexdigest()}))
     named = {part["file"] for part in parts} | {"manifest.json"}
     old = [folder / name for name in folder.sizes() if name not in named]
     if owned:
@@ -568,7 +603,10 @@ def add_runs(
 ) -> CountTable:
     """Add the count tables of run folders into another; see `add_tables`."""
     output = at(output)
+    progress.fields["run"] = str(output)
     tables = [CountTable.open(run) for run in runs]
+    if any(table.folder in (output, output / COUNTS) for table in tables):
+        raise UsageError(f"{output} is one of the runs to add: name another folder for the sum.")
     if len(tables) < 2:
         raise UsageError("name at least two run folders to add.")
     if (output / COUNTS).exists() and not overwrite:
@@ -626,6 +664,7 @@ def run_import(
 ) -> CountTable:
     """Gather lists of words into a table; see `import_counts`."""
     output = at(output)
+    progress.fields["run"] = str(output)
     pattern = resolve(config.pattern)
     check_special_tokens(config.special_tokens)
     if (output / COUNTS).exists() and not overwrite:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.documents import Skipped, of_bytes, of_numpy, of_texts, to_numpy
 from dist_bpe.engine import STOP
-from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
+from dist_bpe.errors import CountOverflowError, DamagedRunError, FormatError, RunError, UsageError
 from dist_bpe.places import THREADS, in_threads
 from dist_bpe.pretokenize import Normalization, Pattern, resolve
 from dist_bpe.progress import peak_memory_bytes
@@ -65,10 +65,6 @@ TABLE_SCHEMA = pa.schema(
 
 class Stopped(RunError):
     """Raised inside a worker thread that was told to give up."""
-
-
-class DamagedRunError(RunError):
-    """A staged run that is not what was written; its commit is gone, so that its shard is counted again."""
 
 
 @dataclass(frozen=True)
@@ -422,7 +418,8 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
             merger = _core.Merger([_read_slice(run, pool) for run in group], len(task.sources), 0)
             longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
             intermediate.append(longer)
-            frames = write_run(longer, ((task.partition, batch) for batch in merger)).get(str(task.partition), [])
+            batches = ((task.partition, batch) for batch in _unless_stopped(merger))
+            frames = write_run(longer, batches).get(str(task.partition), [])
             slices.append(RunSlice(longer, longer, tuple(map(tuple, frames)), tuple(range(len(task.sources)))))
         merger = _core.Merger([_read_slice(run, pool) for run in slices], len(task.sources), task.min_word_count)
         part = _write_part(staging, task.partition, merger, task.sources)
@@ -434,6 +431,13 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
         pool.shutdown(cancel_futures=True)
         for run in intermediate:
             run.unlink(missing_ok=True)
+
+
+def _unless_stopped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if STOP.is_set():
+            raise Stopped("stopped")
+        yield batch
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -665,9 +669,7 @@ def _write_part(folder: RunPath, partition: int, merger: _core.Merger, sources: 
             ) as parquet,
         ):
             # A row group is a fixed number of rows, so that its borders follow from the content alone.
-            for table in _row_groups(merger):
-                if STOP.is_set():
-                    raise Stopped("stopped")
+            for table in _row_groups(_unless_stopped(merger)):
                 source = pa.DictionaryArray.from_arrays(table["source"].combine_chunks().cast(pa.int32()), names)
                 parquet.write_table(
                     pa.table([table["word"], source, table["count"]], schema=TABLE_SCHEMA),

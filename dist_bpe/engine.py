@@ -19,11 +19,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
 from dist_bpe import budget
-from dist_bpe.errors import DistBpeError, RunError, UsageError
+from dist_bpe.errors import DamagedRunError, DistBpeError, RunError, UsageError
 from dist_bpe.ledger import Ledger, Unit
 from dist_bpe.progress import Tell
-from dist_bpe.remote import RemotePath
-from dist_bpe.storage import RunPath, write
+from dist_bpe.storage import RunPath, uri_of, write
 
 T = TypeVar("T", bound=Unit)
 R = TypeVar("R")
@@ -39,7 +38,6 @@ PROBE_SECONDS = 60.0
 NODES_SECONDS = 900.0
 # Tasks that wait for that: more tell an autoscaler no more.
 MOST_DEMANDED = 1000
-PROBE = "probe"
 
 
 class AttemptError(Exception):
@@ -130,8 +128,8 @@ def run(engine: Engine, function: Callable[[T], R], ledger: Ledger[T, R]) -> Ite
                 engine.cancel([handle for handle, number in handles.items() if number in needless])
                 handles = {handle: number for handle, number in handles.items() if number not in needless}
         closing = False
-    except Exception:
-        closing = False
+    except DamagedRunError:
+        closing = False  # what is damaged is counted again, on this engine
         raise
     finally:
         engine.cancel(list(handles), closing)
@@ -235,13 +233,13 @@ class RayEngine:
         self._ray = ray
         address = address or os.environ.get("RAY_ADDRESS")
         self._owned = not ray.is_initialized()
-        embedded = self._owned and not address
+        self._embedded = self._owned and not address
         with _signals_kept():
             if self._owned and address:
                 try:
                     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-                except (ConnectionError, RuntimeError) as error:
-                    raise UsageError(f"no Ray cluster answers at {address}: {error}") from error
+                except (ConnectionError, RuntimeError, ValueError) as error:
+                    raise UsageError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
             elif self._owned:
                 try:
                     # Only "local" is sure to start a Ray of our own: a bare init attaches to any stale cluster on this
@@ -268,7 +266,7 @@ class RayEngine:
         self._asked = -math.inf  # when processors were asked for, while that request stands
         self._look_at_nodes()
         try:
-            self._ask_for_processors(0 if embedded else tasks)
+            self._ask_for_processors(0 if self._embedded else tasks)
             self.memory_per_worker = memory_per_worker or self._share_of_memory()
         except BaseException:
             self.close()
@@ -284,8 +282,12 @@ class RayEngine:
 
     @property
     def slots(self) -> int:
-        """See `Engine.slots`. Two at least: an autoscaler buys nodes for tasks that wait."""
-        return 2 * max(self.workers, 1)
+        """See `Engine.slots`: twice the room, since an autoscaler buys nodes for tasks that wait; at most `workers`.
+
+        An embedded Ray has just as many processors: twice that there, so that the next task is at hand when one ends.
+        """
+        room = 2 * max(self._room(), 1)
+        return room if self._embedded or not self._wanted else min(room, self._wanted)
 
     def _room(self) -> int:
         sizes = [node["Resources"] for name, node in self._nodes.items() if name not in self._refused]
@@ -312,20 +314,23 @@ class RayEngine:
             self._request([{"CPU": 1, **self._memory}] * self._goal)
             self._asked = began
         wanted = [] if self._nodes else self._demand(min(self._wanted or tasks, tasks, MOST_DEMANDED))
-        while not self._nodes:
-            now = time.monotonic()
-            if now - began > NODES_SECONDS:
-                self.cancel(wanted)
-                raise UsageError(
-                    f"the Ray cluster had no processors for tasks within {NODES_SECONDS:.0f} seconds. Start worker "
-                    "nodes, or look at `ray status` for what keeps its autoscaler from it."
-                )
-            if now - told > 30:
-                told = now
-                text = f"the cluster has no processors yet: waited {now - began:.0f} of {NODES_SECONDS:.0f} seconds"
-                self._tell("nodes_awaited", text, wanted=len(wanted), seconds=round(now - began, 3))
-            time.sleep(POLL_SECONDS)
-            self._look_at_nodes()
+        try:
+            while not self._nodes:
+                now = time.monotonic()
+                if now - began > NODES_SECONDS:
+                    raise UsageError(
+                        f"the Ray cluster had no processors for tasks within {NODES_SECONDS:.0f} seconds. Start worker "
+                        "nodes, or look at `ray status` for what keeps its autoscaler from it."
+                    )
+                if now - told > 30:
+                    told = now
+                    text = f"the cluster has no processors yet: waited {now - began:.0f} of {NODES_SECONDS:.0f} seconds"
+                    self._tell("nodes_awaited", text, wanted=len(wanted), seconds=round(now - began, 3))
+                time.sleep(POLL_SECONDS)
+                self._look_at_nodes()
+        except BaseException:
+            self.cancel(wanted)
+            raise
         if not self._room():
             # A task that asks for more than any node has would wait for ever.
             most = max(int(node["Resources"].get("memory", 0)) for node in self._nodes.values())
@@ -384,8 +389,8 @@ class RayEngine:
         A node that comes later is probed by each of its workers before the first task: see `_worker_side`.
         """
         token = uuid.uuid4().hex
-        write(folder / PROBE, token.encode())
-        look, work = _worker_side(folder.uri() if isinstance(folder, RemotePath) else str(folder), token)
+        write(folder / f"probe-{token}", token.encode())  # a name that no other driver writes to
+        look, work = _worker_side(uri_of(folder), token)
         self._remote = self._ray.remote(work)
         affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         remote = self._ray.remote(look)
@@ -550,9 +555,9 @@ def _worker_side(folder: str | None, token: str) -> tuple[Callable[[], Any], Cal
             return node, ""
         problem, staging = "", at(folder)
         try:
-            if (staging / "probe").read_text() != token:
+            if (staging / f"probe-{token}").read_text() != token:
                 problem = "it holds other files"
-            mark = staging / f"probe-{uuid.uuid4().hex}"
+            mark = staging / f"probed-{uuid.uuid4().hex}"
             write(mark, token.encode())
             mark.unlink()
         except (OSError, DistBpeError) as error:

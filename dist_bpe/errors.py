@@ -9,11 +9,17 @@ DistBpeError                 exit code 1
 ├── FormatError              exit code 4   a vocabulary or count-table file that is damaged or of another layout
 ├── ExportError              exit code 5   a library reads an exported file otherwise than we do
 ├── RunError                 exit code 6   a run folder that holds something else than the command needs
+│   └── DamagedRunError      exit code 6   a staged file that is not what was written; it is made again
 └── CountOverflowError       exit code 7   a count past 2^64 - 1
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+# What messages, also those of other libraries, may quote of a URI: its login, and a signature among its options.
+_LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
+_OPTIONS = re.compile(r"(://[^\s?\"']+)\?[^\s\"']+")
 
 
 class DistBpeError(Exception):
@@ -64,6 +70,10 @@ class RunError(DistBpeError):
     exit_code = 6
 
 
+class DamagedRunError(RunError):
+    """A staged run that is not what was written; its commit is gone, so that its shard is counted again."""
+
+
 class CountOverflowError(DistBpeError):
     """A count or sum past 2^64 - 1."""
 
@@ -78,4 +88,13 @@ def sentence_of(problem: Mapping[str, Any], known: Iterable[str]) -> str:
     if problem["type"] == "missing":
         return f"the option {name!r} is missing."
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{name + ': ' if name else ''}{message}, not {problem['input']!r}."
+    given = problem["input"]
+    if isinstance(given, (str, int, float, bool)) or given is None:
+        return f"{name + ': ' if name else ''}{message}, not {without_secrets(repr(given))}."
+    # A whole table would hide the one thing that is wrong in it.
+    return f"{name + ': ' if name else ''}{message}."
+
+
+def without_secrets(text: str) -> str:
+    """A text without logins and options of the URIs in it."""
+    return _OPTIONS.sub(r"\1", _LOGIN.sub("", text))

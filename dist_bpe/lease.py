@@ -17,6 +17,7 @@ table is published by a request that fails if the manifest was replaced since, s
 import contextlib
 import json
 import os
+import secrets
 import socket
 import threading
 import time
@@ -38,6 +39,7 @@ BEAT_SECONDS = 5.0
 DEAD_SECONDS = 45.0
 RELEASED = "released"
 _BEAT_DIGITS = 20
+_FIRST = 100_000_000
 
 
 class Lease:
@@ -92,7 +94,7 @@ class Lease:
     def release(self) -> None:
         """Let the next driver begin at once. The file stays, so that its number is not used again."""
         self._ended.set()
-        self._thread.join()
+        self._thread.join(BEAT_SECONDS)  # it may be waiting for a store that is out of reach
         with contextlib.suppress(OSError, DistBpeError):
             self.check(now=True)
             self._write(RELEASED)
@@ -136,10 +138,13 @@ class Holder:
 def holder(run: RunPath) -> Holder | None:
     """Who holds a run folder, or held it last; None if nobody ever did."""
     folder = run / FOLDER
-    numbers = _numbers(folder) if folder.exists() else []
-    if not numbers:
-        return None
-    content = (folder / f"{max(numbers):06}").read_bytes().decode()
+    content = None
+    while content is None:
+        numbers = _numbers(folder) if folder.exists() else []
+        if not numbers:
+            return None
+        with contextlib.suppress(FileNotFoundError):  # the next driver has just taken over
+            content = (folder / f"{max(numbers):06}").read_bytes().decode()
     try:
         owner = json.loads(content[_BEAT_DIGITS:])
     except ValueError:
@@ -162,7 +167,8 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     before = max(_numbers(folder), default=0)
     if before:
         _wait_for_the_end_of(folder / f"{before:06}", run, say)
-    owned = Lease(run, before + 1)
+    # The first number is drawn, so that a worker left over from a run that was removed finds nothing of its own here.
+    owned = Lease(run, before + 1 if before else _FIRST + secrets.randbelow(_FIRST))
     owner = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -184,10 +190,12 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
         owned.check(now=True)  # if the run is lost, that comes first: the other error is a consequence
         raise
     finally:
-        with contextlib.suppress(OSError):
-            if owned._file.exists():
-                owned.staging.parent.rmdir()  # where nothing is left to go on with
-        owned.release()
+        try:
+            with contextlib.suppress(OSError, DistBpeError):
+                if owned._file.exists():
+                    owned.staging.parent.rmdir()  # where nothing is left to go on with
+        finally:
+            owned.release()
 
 
 def _take_up(run: RunPath, owned: Lease) -> None:
@@ -195,7 +203,7 @@ def _take_up(run: RunPath, owned: Lease) -> None:
     if isinstance(run, RemotePath):
         # Without a plan it is what a woken worker left, or a name alone: some stores list prefixes that are gone.
         left = [path for path in (run / STAGING).iterdir() if path.name.isdigit()]
-        planned = sorted(path for path in left if (path / PLAN).is_file())
+        planned = sorted((path for path in left if (path / PLAN).is_file()), key=lambda path: int(path.name))
         if planned:
             owned.staging = planned[-1]
         for path in left:
@@ -207,11 +215,12 @@ def _take_up(run: RunPath, owned: Lease) -> None:
             litter.unlink(missing_ok=True)
     staging = run / STAGING
     staging.mkdir(exist_ok=True)
+    newest = max(_numbers(staging), default=0)
     for found in list(staging.iterdir()):
-        if found.name.isdigit():
+        if found.name.isdigit() and int(found.name) == newest:
             move(found, staging / f"{owned.number:06}")
         else:
-            remove(found)  # one that was never finished making
+            remove(found)  # one that was never finished making, or that a woken driver began
 
 
 def _numbers(folder: RunPath) -> list[int]:

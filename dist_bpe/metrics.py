@@ -16,23 +16,25 @@ _SECONDS = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000
 
 
 class Sums:
-    """What commits hold, each shard once: of a whole one faster than its last piece only the rest."""
+    """What commits hold, each shard and part once, however often it is made: of a whole shard only the rest."""
 
     def __init__(self) -> None:
-        self._pieces: dict[int, dict[str, int]] = {}
+        self._known: dict[tuple[str, int], dict[str, int]] = {}
 
     def more(self, fields: dict[str, Any]) -> dict[str, int]:
         """What the event of a commit that counts adds to the sums."""
         found = {name: fields.get(name, 0) for name in SUMS}
-        shard = fields.get("shard")
-        if shard is None:
+        unit = next((name for name in ("shard", "part") if name in fields), None)
+        if unit is None:
             return found
-        before = self._pieces.setdefault(shard, dict.fromkeys(SUMS, 0))
-        if "piece" not in fields:
-            return {name: found[name] - before[name] for name in SUMS}
+        before = self._known.setdefault((unit, fields[unit]), dict.fromkeys(SUMS, 0))
+        if "piece" in fields:
+            added = found
+        else:
+            added = {name: found[name] - before[name] for name in SUMS}
         for name in SUMS:
-            before[name] += found[name]
-        return found
+            before[name] += added[name]
+        return added
 
 
 class Metrics:

@@ -75,7 +75,7 @@ class Mixture(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise UsageError(f"mixture: {sentence_of(error.errors()[0], type(self).model_fields)}") from error
+            raise UsageError(f"mixture: {sentence_of(error.errors()[0], type(self).model_fields)}") from None
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Mixture":

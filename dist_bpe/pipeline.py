@@ -1,6 +1,7 @@
 """The whole run, count -> learn -> export, and everything that begins with a finished table."""
 
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,13 +23,21 @@ from dist_bpe.documents import to_numpy
 from dist_bpe.errors import CountOverflowError, RunError, UsageError
 from dist_bpe.evaluate import Corpus
 from dist_bpe.export import DEFAULT_LIBRARIES, export
-from dist_bpe.formats import BYTES, SpecialToken, VocabularyData, check_special_tokens, chosen_formats, not_carried
+from dist_bpe.formats import (
+    BYTES,
+    MANIFEST,
+    SpecialToken,
+    VocabularyData,
+    check_special_tokens,
+    chosen_formats,
+    not_carried,
+)
 from dist_bpe.merges import Learned, batches_of_mapping, check_memory, learn_merges
 from dist_bpe.mixture import Mixture, Weights, sizes_of
 from dist_bpe.pretokenize import Normalization, Pattern, normalization_form, resolve
 from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.remote import RemotePath
-from dist_bpe.storage import RunPath, at, sizes, to_json, write
+from dist_bpe.storage import RunPath, at, read_json, sizes, to_json, write
 from dist_bpe.vocabulary import Vocabulary
 
 VOCABULARIES = "vocabularies"
@@ -376,8 +385,9 @@ def _learn_and_export(
     for size in config.vocab_size:
         name = str(size) if options.name is None else options.name if one else f"{options.name}-{size}"
         folders[size] = at(options.output) / VOCABULARIES / name
-        if folders[size].exists() and not options.overwrite:
-            raise RunError(f"{folders[size]} is there already; choose another --name, or replace it with --overwrite.")
+    if not options.overwrite:
+        weights = None if config.parity else config.mixture.weights(sizes_of(table, config.mixture.unit))
+        _refuse_finished(folders, lambda size: _fingerprints(table, _of_size(config, size), weights, dev))
     largest, learned, weights = run_learn(table, config, specials, progress, report, dev)
     with progress.stage("export", unit="files") as stage:
         for size, folder in folders.items():
@@ -390,7 +400,7 @@ def _learn_and_export(
                 vocabulary,
                 folder,
                 libraries=_libraries(options.verify, options.verify_transformers),
-                fingerprints=_fingerprints(table, config.model_copy(update={"vocab_size": (size,)}), weights, dev),
+                fingerprints=_fingerprints(table, _of_size(config, size), weights, dev),
             )
             stage.advance(len(sizes(folder)))
             report.folders.append(folder)
@@ -399,6 +409,25 @@ def _learn_and_export(
     report.stages = progress.records
     for folder in report.folders:
         write(folder / REPORT, to_json(report.as_json()))
+
+
+def _of_size(config: LearnConfig, size: int) -> LearnConfig:
+    return config.model_copy(update={"vocab_size": (size,)})
+
+
+def _refuse_finished(folders: Mapping[int, RunPath], fingerprints: Callable[[int], dict[str, Any]]) -> None:
+    """Refuse vocabularies that stand there, but not those that this very command left unfinished when it was killed.
+
+    Raises:
+        RunError: one was made otherwise, or all were finished: the report comes last.
+    """
+    whole = 0
+    for size, folder in folders.items():
+        if (folder / MANIFEST).exists():
+            found = read_json(folder / MANIFEST).get("fingerprints")
+            whole += (folder / REPORT).exists()
+            if found != json.loads(to_json(fingerprints(size))) or whole == len(folders):
+                raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
 
 
 @dataclass
@@ -440,7 +469,7 @@ def balance_run(
     with_frontier: bool = False,
     with_search: bool = False,
     premium: float | None = None,
-    output: RunPath | None = None,
+    output: str | RunPath | None = None,
     progress: Progress | None = None,
 ) -> BalanceReport:
     """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
@@ -506,7 +535,7 @@ def balance_run(
     if test is not None:
         judge = Retrainer(table, config, specials, test, words=trainer.words)
         report.test = judge.measure(best.mixture, best.merges, time.perf_counter())
-    report.file = output or table.folder.parent / "mixtures" / "balanced.toml"
+    report.file = at(output) if output else table.folder.parent / "mixtures" / "balanced.toml"
     report.file.parent.mkdir(parents=True, exist_ok=True)
     write(report.file, best.mixture.as_toml().encode())
     write(report.file.with_suffix(".json"), to_json(report.as_json()))

@@ -310,45 +310,17 @@ def with_retries(request: Callable[[], R], place: Place, key: str) -> R:
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
 
-class _Remote(io.RawIOBase):
-    """A remote file whose reads are repeated when the network fails.
+class Blocks(io.RawIOBase):
+    """A file read at random, in blocks of which the last few are kept."""
 
-    The retries sit here, below the readers of formats: an error that comes from this class is the network's, and one
-    that a reader raises over bytes that arrived is the file's. No error needs to be understood to tell them apart.
-    """
-
-    def __init__(self, file: File, block: int) -> None:
-        self._file = file
+    def __init__(self, block: int, size: int) -> None:
         self._block = block
+        self._size = size
         self._position = 0
         self._blocks: list[tuple[int, bytes]] = []
-        self._handle: Any = None
-        self._size = self._retry(lambda: self._opened().size())
-        file._compare(self._size)
-
-    def _opened(self) -> Any:
-        if self._handle is None:
-            self._handle = self._file.place.file_system().open_input_file(self._file.key)
-        return self._handle
-
-    def _retry(self, request: Callable[[], R]) -> R:
-        def attempt() -> R:
-            try:
-                return request()
-            except Exception:
-                self._handle = None  # a handle that failed once may hold a dead connection
-                raise
-
-        return with_retries(attempt, self._file.place, self._file.key)
 
     def _fetch(self, start: int, count: int) -> bytes:
-        def request() -> bytes:
-            data: bytes = self._opened().read_at(count, start)
-            if len(data) < count:
-                raise OSError(f"the connection ended after {len(data):,} of {count:,} bytes")
-            return data
-
-        return self._retry(request)
+        raise NotImplementedError
 
     def read(self, count: int = -1, /) -> bytes:
         """Up to `count` bytes from the position on; fewer at the end only."""
@@ -392,8 +364,50 @@ class _Remote(io.RawIOBase):
         return int(self._size)
 
     def close(self) -> None:
-        """Forget the blocks and the connection."""
+        """Forget the blocks."""
         self._blocks.clear()
+        super().close()
+
+
+class _Remote(Blocks):
+    """A remote file whose reads are repeated when the network fails.
+
+    The retries sit here, below the readers of formats: an error that comes from this class is the network's, and one
+    that a reader raises over bytes that arrived is the file's. No error needs to be understood to tell them apart.
+    """
+
+    def __init__(self, file: File, block: int) -> None:
+        self._file = file
+        self._handle: Any = None
+        super().__init__(block, self._retry(lambda: self._opened().size()))
+        file._compare(self._size)
+
+    def _opened(self) -> Any:
+        if self._handle is None:
+            self._handle = self._file.place.file_system().open_input_file(self._file.key)
+        return self._handle
+
+    def _retry(self, request: Callable[[], R]) -> R:
+        def attempt() -> R:
+            try:
+                return request()
+            except Exception:
+                self._handle = None  # a handle that failed once may hold a dead connection
+                raise
+
+        return with_retries(attempt, self._file.place, self._file.key)
+
+    def _fetch(self, start: int, count: int) -> bytes:
+        def request() -> bytes:
+            data: bytes = self._opened().read_at(count, start)
+            if len(data) < count:
+                raise OSError(f"the connection ended after {len(data):,} of {count:,} bytes")
+            return data
+
+        return self._retry(request)
+
+    def close(self) -> None:
+        """Forget the blocks and the connection."""
         self._handle = None
         super().close()
 

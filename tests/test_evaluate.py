@@ -215,6 +215,7 @@ def test_tables_add_up_to_the_table_of_all(write: Writer, tmp_path: Path, docume
         assert not (tmp_path / "none" / "counts").exists()
     assert "frequent enough in all" in run("add", tmp_path / "e", tmp_path / "e", "-o", tmp_path / "none").stderr
     assert run("add", a, b, "-o", whole).exit_code == 6
+    assert "is one of the runs to add" in run("add", a, b, "-o", a, "--overwrite").stderr
     part = next((b / "counts").glob("part-00001-*.parquet"))
     part.write_bytes(next((a / "counts").glob("part-00001-*.parquet")).read_bytes())
     assert run("add", a, b, "-o", tmp_path / "none").exit_code == 4

@@ -66,24 +66,20 @@ def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> Non
     for file in (tmp_path / "data").rglob("*.parquet"):
         (tmp_path / "data" / f"{file.parent.name}-{file.name}").hardlink_to(file)
     config = '[[sources]]\nname = "en"\npaths = "data/en"\n[learn]\nvocab_size = 400\n[engine]\nengine = "local"\n'
-    (tmp_path / "run.toml").write_text(f'output = "run"\n{config}')
+    (tmp_path / "run.toml").write_text(f'output = "from-file"\n{config}')
     block = re.search(r"```sh\npip install.*?```", README, re.S)
     assert block
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for line in block[0].splitlines()[2:-1]:
         command = line.split("  #")[0]
-        if command.startswith("dist-bpe train"):
-            command = (
-                command.rstrip()
-                + " --overwrite"
-                + ("" if "engine" in command or "toml" in command else " --engine local")
-            )
+        if command.startswith("dist-bpe train") and "engine" not in command and "toml" not in command:
+            command = command.rstrip() + " --engine local"
         command = re.sub(r"(vocab-size|vocabularies/)( ?)(\d\d)\d+", r"\1\g<2>3\g<3>", command)
         ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, (command, ran.stderr)
     code = re.search(r"```python\n(.*?)```", README, re.S)
     assert code
-    text = code[1].replace("32_000", "300").replace('engine="local"', 'engine="local", overwrite=True')
+    text = code[1].replace("32_000", "300")
     ran = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
 

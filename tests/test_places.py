@@ -206,6 +206,21 @@ def test_keys_are_neither_printed_nor_written(server: int, tmp_path: Path, monke
             assert secret not in text
 
 
+def test_a_wrong_configuration_shows_no_secrets(tmp_path: Path) -> None:
+    secret = "s3://key:veiled@bucket/x?secret_key=hidden"
+    for text in (
+        f'output = "o"\n[sources]\nname = "a"\npaths = "{secret}"\n',
+        f'output = "{secret}"\n[[sources]]\nname = "a"\npaths = "x"\n[mixture]\n[learn.mixture]\nalpha = 1\n',
+        f'output = "o"\noverwrite = "{secret}"\n[[sources]]\nname = "a"\npaths = "x"\n',
+    ):
+        (tmp_path / "run.toml").write_text(text)
+        ran = CliRunner().invoke(app, ["train", str(tmp_path / "run.toml")])
+        assert ran.exit_code == 2
+        assert "veiled" not in ran.stderr
+        assert "hidden" not in ran.stderr
+    assert "veiled" not in CliRunner().invoke(app, ["train", "s3://key:veiled@bucket/run.toml"]).stderr
+
+
 @pytest.mark.parametrize("login", [f"{KEY}:wrong-secret@", "wrong-key-id:wrong-secret@"])
 def test_wrong_keys_are_one_clear_sentence(server: int, login: str) -> None:
     for policy in ("error", "skip"):

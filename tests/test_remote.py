@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import obstore.store
 import pytest
 from conftest import Writer
 from servers import KEY, SECRET, Proxy, options, weed
@@ -121,6 +123,48 @@ def test_a_prefix_does_what_a_folder_does(uri: Callable[..., str], tmp_path: Pat
     assert seen[0] == seen[1]
 
 
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://bucket/a/b", "s3://bucket/a/b"),
+        ("s3://key:se%2Fcret@bucket/a b/ü/?endpoint_override=http://h:1&region=x", "s3://bucket/a b/ü"),
+        ("gs://bucket/a?endpoint_override=h:1&scheme=http", "gs://bucket/a"),
+        ("abfs://box@account.dfs.core.windows.net/a/b", "abfs://account.dfs.core.windows.net/box/a/b"),
+        ("abfss://box:secret@account/a", "abfss://account/box/a"),
+    ],
+)
+def test_a_path_goes_out_and_comes_back(uri: str, shown: str) -> None:
+    path = storage.at(uri)
+    assert isinstance(path, RemotePath)
+    assert str(path) == shown
+    assert storage.at(path.uri()) == path == pickle.loads(pickle.dumps(path))  # noqa: S301  # our own
+    assert storage.at(Path(uri)) == path
+    assert storage.at((path / "inner").uri()) == path / "inner"
+    assert (path / "inner").parent == path
+
+
+def test_local_uris_are_paths_and_buckets_alone_are_refused(tmp_path: Path) -> None:
+    assert storage.at(f"file://{tmp_path}") == storage.at(Path(f"file://{tmp_path}")) == tmp_path
+    assert storage.at(tmp_path) == tmp_path
+    for uri in ("s3://bucket", "s3://bucket/", "s3://bucket//run", "gs://bucket"):
+        with pytest.raises(
+            errors.UsageError, match=f"{uri.rstrip('/')}.* cannot hold a run: name a folder in a bucket"
+        ):
+            storage.at(uri)
+
+
+def test_a_store_that_complains_of_objects_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Google's and Azure's do, and obstore's own of a local folder."""
+    store = obstore.store.LocalStore(tmp_path)
+    monkeypatch.setattr(remote, "_store", lambda *_: store)
+    folder = remote.remote("gs://bucket/run")
+    for name in ("a", "b", "c"):
+        (folder / name).write_bytes(b"x")
+    folder.delete([folder / name for name in ("none", "a", "nothing", "b")])
+    assert list(files(folder)) == ["c"]
+    (folder / "none").unlink(missing_ok=True)
+
+
 def test_of_several_writers_one_wins(uri: Callable[..., str]) -> None:
     path = remote.remote(uri("x"))
     with ThreadPoolExecutor(8) as pool:
@@ -184,6 +228,9 @@ def test_ray_workers_meet_in_the_store(source: dist_bpe.Source, clean: dict[str,
     table = quiet(source, output=uri(), engine="ray", workers=2, **SMALL)
     assert isinstance(table.folder, RemotePath)
     assert hashes_of(table.folder) == clean
+    # A Path made of a URI has lost a slash.
+    again = quiet(source, output=Path(uri()), **SMALL)
+    assert again.digest == table.digest
 
 
 def test_the_same_call_goes_on_and_a_changed_one_is_refused(
@@ -214,6 +261,35 @@ def test_the_same_call_goes_on_and_a_changed_one_is_refused(
     assert {name.partition("/")[0] for name in files(remote.remote(run))} == {
         "counts", "lease", "plan.json", "report.json",
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("source")
+def test_a_vocabulary_that_was_half_put_there_is_finished_by_the_same_command(
+    uri: Callable[..., str], tmp_path: Path
+) -> None:
+    for where in (uri(), str(tmp_path / "run")):
+        run = storage.at(where)
+        quiet(dist_bpe.Source("s", str(tmp_path / "in")), output=where)
+        command = ["learn", where, "--vocab-size", "300,350", "--no-verify"]
+
+        def learn(*more: str, command: list[str] = command) -> tuple[int, str]:
+            ran = CliRunner().invoke(app, [*command, *more])
+            return ran.exit_code, ran.stderr
+
+        assert learn()[0] == 0
+        read = files if isinstance(run, RemotePath) else hashes
+        whole = {name: value for name, value in read(run / "vocabularies").items() if "report" not in name}  # type: ignore[operator]
+        code, text = learn()
+        assert (code, "is there already" in text) == (6, True)
+        # Killed before the second one's manifest, and before any report.
+        for name in ("350/manifest.json", "350/merges.txt", "350/report.json", "300/report.json"):
+            folder, file = name.split("/")
+            (run / "vocabularies" / folder / file).unlink()
+        code, text = learn("--min-pair-count", "3")
+        assert (code, "300 is there already" in text) == (6, True)
+        assert learn()[0] == 0
+        assert {name: value for name, value in read(run / "vocabularies").items() if "report" not in name} == whole  # type: ignore[operator]
+        assert learn()[0] == 6
 
 
 def test_a_damaged_or_missing_object_is_counted_again(

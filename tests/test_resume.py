@@ -203,6 +203,26 @@ def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source, tmp_pat
         quiet(source, output=tmp_path / "file")
 
 
+def test_what_a_woken_driver_or_worker_leaves_is_not_taken_up(
+    source: dist_bpe.Source, clean: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "run"
+    stop_after(monkeypatch, 0)
+    with pytest.raises(KeyboardInterrupt):
+        quiet(source, output=output, **SMALL | {"pattern": "cl100k"})
+    assert not output.exists()
+    # A run that left nothing was staged elsewhere than the next one is: its workers do not know where.
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        quiet(source, output=output, **SMALL)
+    (staging,) = (output / "staging").iterdir()
+    assert int(staging.name) > 10**8
+    (output / "staging" / "000000007").mkdir()
+    (output / "staging" / "000000007" / "plan.json").write_bytes((staging / "plan.json").read_bytes())
+    assert hashes(quiet(source, output=output, **SMALL).folder) == clean
+    assert not (output / "staging").exists()
+
+
 def test_one_driver_at_a_time(source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "BEAT_SECONDS", 0.05)
     output = tmp_path / "run"

@@ -69,7 +69,7 @@ def test_a_run_from_its_beginning_to_its_end(write: Writer, tmp_path: Path, monk
     assert found["shards"]["finished"] < found["shards"]["of"]
     found = look(run)
     assert (found["stage"], found["driver"]["state"]) == ("counting", "gone")
-    staging = run / "staging" / "000001"
+    (staging,) = (run / "staging").iterdir()
     commits = [json.loads(path.read_bytes()) for path in staging.glob("shard-*.json")]
     assert found["shards"]["finished"] == len(commits)
     assert found["counted"]["words"] == sum(commit["totals"][0]["words"] for commit in commits)
@@ -86,7 +86,7 @@ def test_a_run_from_its_beginning_to_its_end(write: Writer, tmp_path: Path, monk
     assert f"counting, {len(commits) - 1} of {found['shards']['of']} shards" in shown
     assert "is gone and did not say that it ended" in shown
     # The same lease of another machine: only its beat tells.
-    held = run / "lease" / "000001"
+    (held,) = (run / "lease").iterdir()
     held.write_text(held.read_text().replace('"process": "', '"process": "another'))
     monkeypatch.setattr(status, "BEAT_SECONDS", 0.3)
     assert look(run)["driver"]["state"] == "silent"
