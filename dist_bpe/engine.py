@@ -309,25 +309,12 @@ class RayEngine:
             UsageError: no processor came, or no node has the memory that a task asks for.
         """
         self._goal = min(self._wanted or 0, tasks)
-        began, told = time.monotonic(), -math.inf
         if self._goal > self._room():
             self._request([{"CPU": 1, **self._memory}] * self._goal)
-            self._asked = began
+            self._asked = time.monotonic()
         wanted = [] if self._nodes else self._demand(min(self._wanted or tasks, tasks, MOST_DEMANDED))
         try:
-            while not self._nodes:
-                now = time.monotonic()
-                if now - began > NODES_SECONDS:
-                    raise UsageError(
-                        f"the Ray cluster had no processors for tasks within {NODES_SECONDS:.0f} seconds. Start worker "
-                        "nodes, or look at `ray status` for what keeps its autoscaler from it."
-                    )
-                if now - told > 30:
-                    told = now
-                    text = f"the cluster has no processors yet: waited {now - began:.0f} of {NODES_SECONDS:.0f} seconds"
-                    self._tell("nodes_awaited", text, wanted=len(wanted), seconds=round(now - began, 3))
-                time.sleep(POLL_SECONDS)
-                self._look_at_nodes()
+            self._wait_for_nodes(len(wanted))
         except BaseException:
             self.cancel(wanted)
             raise
@@ -338,6 +325,22 @@ class RayEngine:
                 f"no node of the Ray cluster has memory_per_worker = {self._memory['memory']:,} bytes; the largest has "
                 f"{most:,}. Ask for less."
             )
+
+    def _wait_for_nodes(self, wanted: int) -> None:
+        began, told = time.monotonic(), -math.inf
+        while not self._nodes:
+            now = time.monotonic()
+            if now - began > NODES_SECONDS:
+                raise UsageError(
+                    f"the Ray cluster had no processors for tasks within {NODES_SECONDS:.0f} seconds. Start worker "
+                    "nodes, or look at `ray status` for what keeps its autoscaler from it."
+                )
+            if now - told > 30:
+                told = now
+                text = f"the cluster has no processors yet: waited {now - began:.0f} of {NODES_SECONDS:.0f} seconds"
+                self._tell("nodes_awaited", text, wanted=wanted, seconds=round(now - began, 3))
+            time.sleep(POLL_SECONDS)
+            self._look_at_nodes()
 
     def _demand(self, number: int) -> list[Any]:
         nothing = self._ray.remote(lambda: None).options(

@@ -28,10 +28,7 @@ class Sums:
         if unit is None:
             return found
         before = self._known.setdefault((unit, fields[unit]), dict.fromkeys(SUMS, 0))
-        if "piece" in fields:
-            added = found
-        else:
-            added = {name: found[name] - before[name] for name in SUMS}
+        added = found if "piece" in fields else {name: found[name] - before[name] for name in SUMS}
         for name in SUMS:
             before[name] += added[name]
         return added

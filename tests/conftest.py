@@ -3,7 +3,6 @@
 import contextlib
 import gettext
 import itertools
-import os
 import random
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
@@ -89,12 +88,6 @@ def write(tmp_path: Path) -> Writer:
         return path
 
     return write_file
-
-
-@pytest.fixture(scope="session")
-def ray_quiet() -> None:
-    """Ray in tests: no usage statistics, no progress output."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 @pytest.fixture

@@ -13,14 +13,12 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,25 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
+from servers import free_port, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
-
-
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
 
 
 def below(pid: int) -> dict[int, str]:
@@ -256,7 +241,7 @@ def test_a_submitted_job_ends_with_the_bytes_of_a_local_run(
     found = scraped(head, str(run))
     for name in ("documents", "bytes", "words", "unique_words"):
         assert found[f"{name}_total", ""] == source[name], name
-    for stage, tasks in (("count", len(list_of_shards(run))), ("merge", 4)):
+    for stage, tasks in (("count", json.loads((run / "plan.json").read_bytes())["shards"]["number"]), ("merge", 4)):
         states = {state: found["tasks", f"{stage} {state}"] for state in ("waiting", "running", "done")}
         assert states == {"waiting": 0, "running": 0, "done": tasks}
         assert found["attempt_seconds_count", stage] == tasks
@@ -267,10 +252,6 @@ def test_a_submitted_job_ends_with_the_bytes_of_a_local_run(
     assert found["peak_bytes", "worker"] == max(stages[stage]["worker_peak_bytes"] for stage in ("count", "merge"))
     assert found["workers", ""] == 2
     assert not any("failed" in name or "stalled" in name or "skipped" in name for name, _ in found)
-
-
-def list_of_shards(run: Path) -> range:
-    return range(json.loads((run / "plan.json").read_bytes())["shards"]["number"])
 
 
 def scraped(head: Head, run: str) -> dict[tuple[str, str], float]:

@@ -132,7 +132,6 @@ class Host:
     def close(self) -> None:
         self._machine.kill()
         self._machine.wait()
-        ip(f"netns delete {self.name}")
 
 
 @pytest.fixture
@@ -148,6 +147,7 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
         ip(f"-n {SWITCH} link set bridge up")
         made: dict[str, Host] = {}
         for name in ADDRESSES:
+            stack.callback(subprocess.run, ["ip", "netns", "delete", f"{PREFIX}{name}"])  # at the end, whatever fails
             made[name] = Host(name, log)
             stack.callback(made[name].close)
         weed = "weed mini -dir=/tmp -bucket=corpus,runs -ip.bind=0.0.0.0 -webdav=false -admin.ui=false"

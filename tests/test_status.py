@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Writer
+from servers import until
 from typer.testing import CliRunner
 
 import dist_bpe
@@ -34,14 +33,6 @@ def look(run: Path) -> dict[str, Any]:
     assert ran.exit_code == 0, ran.stderr
     assert tree(run) == before
     return dict(json.loads(ran.stdout))
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def counting(run: Path) -> dict[str, Any] | None:
