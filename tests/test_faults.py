@@ -218,7 +218,7 @@ def test_the_driver_is_killed(cluster: Any, write: Writer, tmp_path: Path, when:
     events = {event["event"]: event for event in harm_a_run(cluster, write, tmp_path, when, None)}
     assert events["run_taken_over"]["host"] == events["run_began"]["host"]
     assert events["run_taken_over"]["pid"] != events["run_began"]["pid"]
-    assert events["run_began"]["lease"] == 2
+    assert events["run_began"]["lease"] > 10**8
     assert events["run_resumed"]["finished"] >= 2
 
 

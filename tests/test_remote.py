@@ -397,8 +397,8 @@ def test_a_driver_that_was_replaced_publishes_nothing(
 CRASHER = """
 import os, sys
 import dist_bpe
-from dist_bpe import remote
-source, output = sys.argv[1:3]
+from dist_bpe import counting, remote  # before the forks, since it takes longer than a run
+source = sys.argv[1]
 def crash_at(limit):
     done = 0
     def inject(name, path):
@@ -407,11 +407,12 @@ def crash_at(limit):
         if done > limit:
             os._exit(9)
     remote.inject = inject
-for limit in map(int, sys.stdin):
+for line in sys.stdin:
+    limit, output = line.split()
     child = os.fork()
     if not child:
         try:
-            crash_at(limit)
+            crash_at(int(limit))
             dist_bpe.count(dist_bpe.Source("s", source), output=output, engine="local", workers=1, progress="silent",
                            shard_bytes=9000, partitions=2)
             os._exit(0)
@@ -428,29 +429,25 @@ def test_a_crash_at_a_request(
 ) -> None:
     write("in/a.parquet", documents[:100])
     clean = hashes(quiet(dist_bpe.Source("s", str(tmp_path / "in")), output=tmp_path / "clean", partitions=2).folder)
-    run = uri()
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", CRASHER, str(tmp_path / "in"), run],
+        [sys.executable, "-W", "ignore", "-c", CRASHER, str(tmp_path / "in")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert process.stdin
-    assert process.stdout
 
-    def ran(steps: int) -> int:
+    def ran(steps: int, run: str) -> int:
         assert process.stdin
         assert process.stdout
-        process.stdin.write(f"{steps}\n")
+        process.stdin.write(f"{steps} {run}\n")
         process.stdin.flush()
         return int(process.stdout.readline())
 
     steps = 0
-    folder = remote.remote(run)
-    while ran(steps) == 9:
+    while ran(steps, uri(str(steps))) == 9:
+        folder = remote.remote(uri(str(steps)))
         if (folder / "counts" / "manifest.json").is_file():
-            dist_bpe.CountTable.open(run)
-        assert ran(10**9) == 0
+            dist_bpe.CountTable.open(folder)
+        assert ran(10**9, uri(str(steps))) == 0
         assert hashes_of(folder / "counts") == clean, f"after a crash at request {steps}"
-        folder.rmtree()
         steps += every
     assert steps > 50
     process.communicate()
