@@ -60,7 +60,7 @@ test-cluster: $(VENV)/.dev
 	rm -rf dist && $(BIN)/maturin build --quiet --release --out dist
 	test $(CLUSTER)/.ready -nt pyproject.toml || { $(PYTHON) -m venv $(CLUSTER) && \
 		$(CLUSTER)/bin/python -m pip install --quiet --upgrade pip && \
-		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt "$$(echo dist/*.whl)[verify,cluster]" && \
+		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt "$$(echo dist/*.whl)[verify,cluster,remote]" && \
 		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt --group cluster && \
 		$(CLUSTER)/bin/python -m pip uninstall --quiet --yes dist_bpe && touch $(CLUSTER)/.ready; }
 	cd tests && ../$(CLUSTER)/bin/python -m pytest -m cluster test_cluster.py
