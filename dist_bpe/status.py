@@ -112,7 +112,7 @@ def status(run: str | RunPath) -> Status:
     if (run / VOCABULARIES).exists():
         folders: list[RunPath] = list((run / VOCABULARIES).iterdir())
         for folder in sorted(folders, key=lambda folder: folder.name):
-            if (folder / "manifest.json").exists():
+            if not folder.name.startswith(".") and (folder / "manifest.json").exists():
                 found.vocabularies[folder.name] = read_json(folder / "manifest.json")["sizes"]["total"]
     if found.stage == "empty" and not found.driver and not found.vocabularies:
         raise RunError(f"{run} holds no run: it has neither a table nor the traces of a driver.")
