@@ -148,7 +148,6 @@ def test_min_word_count_drops_by_the_total_and_says_how_many(write: Writer, tmp_
     assert dropped == {"a": (0, 0), "b": (2, 2)}
 
 
-@pytest.mark.usefixtures("ray_quiet")
 def test_same_bytes_on_ray_and_local_in_any_order(write: Writer, tmp_path: Path, documents: list[str]) -> None:
     write("x/a.parquet", documents[:150], row_group_size=10)
     write("x/b.parquet", documents[150:], row_group_size=10)
