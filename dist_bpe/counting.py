@@ -50,7 +50,6 @@ from dist_bpe.storage import (
     put,
     remove,
     sealed,
-    sha256,
     to_json,
     unsealed,
     uri_of,
@@ -193,14 +192,11 @@ def run_count(config: RunConfig, progress: Progress, report: RunReport) -> Count
     options |= {"pattern": pattern.regex, "special_tokens": sorted(token.text for token in config.count.special_tokens)}
     fresh = not output.exists()
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / LEASE).mkdir(exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}. Name another folder.") from error
-    try:
-        before = holder(output)
         with contextlib.ExitStack() as stack:
             try:
+                output.mkdir(parents=True, exist_ok=True)
+                (output / LEASE).mkdir(exist_ok=True)
+                before = holder(output)
                 owned = stack.enter_context(lease(output, progress.say))
             except OSError as error:
                 raise UsageError(
@@ -313,6 +309,10 @@ def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plan.items() if name != "table"}
 
 
+def _of_table(plan: dict[str, Any], manifest: bytes) -> bytes:
+    return sealed(plan | {"table": hashlib.sha256(manifest).hexdigest()})
+
+
 def _remove_if_empty(output: RunPath) -> None:
     """Remove the folders that this run made, if it leaves nothing in them, and no other driver has come since."""
     with contextlib.suppress(OSError, DistBpeError):
@@ -337,7 +337,6 @@ def _count_into(
 ) -> None:
     """Count and merge in the staging folder, going on with what is committed there, and move the table to its place."""
     staging = owned.staging
-    finished = False
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(progress.standard_output())
@@ -366,15 +365,7 @@ def _count_into(
                     f"text may take {human_bytes(STAGED_SHARE * planned.bytes)}. A full disk stops the run, and loses "
                     "nothing.",
                 )
-            for turn in range(MAX_DAMAGED):
-                try:
-                    commits = _counted(engine, owned, planned, config, progress, first=not turn)
-                    parts = _merged(engine, owned, commits, config, progress)
-                    break
-                except DamagedRunError as error:
-                    warn(progress, report, str(error))
-            else:
-                raise RunError(f"files in {staging} were damaged {MAX_DAMAGED} times: its disk cannot be trusted.")
+            commits, parts = _counted_and_merged(engine, owned, planned, config, progress, report)
         skipped = Skipped.total(commit["skipped"] for commit in commits)
         selection = planned.selection(commits)
         report.left_out = {
@@ -390,10 +381,22 @@ def _count_into(
             commits, parts, selection,
         )  # fmt: skip
         _publish_table(output, staging, parts, to_json(values), owned)
-        finished = True
-    finally:
-        if not finished:
-            _keep(output, owned, len(planned.shards), progress)
+    except BaseException:
+        _keep(output, owned, len(planned.shards), progress)
+        raise
+
+
+def _counted_and_merged(
+    engine: Engine, owned: Lease, planned: Plan, config: RunConfig, progress: Progress, report: RunReport
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The commits of all shards and of all parts; what turns out to be damaged is made again."""
+    for turn in range(MAX_DAMAGED):
+        try:
+            commits = _counted(engine, owned, planned, config, progress, first=not turn)
+            return commits, _merged(engine, owned, commits, config, progress, first=not turn)
+        except DamagedRunError as error:
+            warn(progress, report, str(error))
+    raise RunError(f"files in {owned.staging} were damaged {MAX_DAMAGED} times: its disk cannot be trusted.")
 
 
 def _keep(output: RunPath, owned: Lease, shards: int, progress: Progress) -> None:
@@ -470,8 +473,9 @@ def _merged(
     commits: Sequence[dict[str, Any]],
     config: RunConfig,
     progress: Progress,
+    first: bool,
 ) -> list[dict[str, Any]]:
-    """The commits of all parts."""
+    """The commits of all parts; `first` as for `_counted`."""
     place = owned.staging.resolve()
     fan_in = budget.fan_in(engine.memory_per_worker, FAN_IN)
     tasks = merge_tasks(commits, place, config.count.partitions, config.count.min_word_count, fan_in)
@@ -482,7 +486,7 @@ def _merged(
             ledger.restore((part["partition"],), part)
             rows += part["rows"]
             stage.advance(1, f"{rows:,} rows")
-        if rows:
+        if rows and first:
             progress.tell("run_resumed", stage="merge", finished=stage.done, unique_words=rows)
         for part in run(engine, merge_part, ledger):
             owned.check()
@@ -550,7 +554,7 @@ def _publish_table(
     write(staging / "manifest.json", content)
     move(staging / "manifest.json", folder / "manifest.json")
     if plan := unsealed(staging / PLAN):
-        write(staging / PLAN, sealed(plan | {"table": sha256(folder / "manifest.json")}))
+        write(staging / PLAN, _of_table(plan, content))
     if (output / COUNTS).exists():
         move(output / COUNTS, staging / f"replaced-{uuid.uuid4().hex}")
     move(folder, output / COUNTS)
@@ -589,7 +593,7 @@ def _publish_objects(
     if owned:
         owned.check(now=True)
     if plan := unsealed(staging / PLAN):
-        write(output / PLAN, sealed(plan | {"table": hashlib.sha256(content).hexdigest()}))
+        write(output / PLAN, _of_table(plan, content))
     named = {part["file"] for part in parts} | {"manifest.json"}
     old = [folder / name for name in folder.sizes() if name not in named]
     if owned:

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
+import dist_bpe
+
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
@@ -98,3 +100,22 @@ def documents() -> list[str]:
     words += ["1234567", "x_y", "=", "(", ")", "\n", "\n\n", "\t"]
     words += ["".join(rng.choice("abcdeéßжщ日本") for _ in range(rng.randint(2, 9))) for _ in range(150)]
     return [" ".join(rng.choice(words) for _ in range(rng.randint(1, 80))) for _ in range(300)]
+
+
+SMALL = {"shard_bytes": 2000, "partitions": 3}
+"""Options that give many shards of little text."""
+
+
+@pytest.fixture
+def source(write: Writer, documents: list[str], tmp_path: Path) -> dist_bpe.Source:
+    write("in/a.parquet", documents[:150])
+    write("in/b.parquet", documents[150:])
+    return dist_bpe.Source("s", str(tmp_path / "in"))
+
+
+@pytest.fixture
+def clean(source: dist_bpe.Source, tmp_path: Path) -> dict[str, str]:
+    """The bytes of an undisturbed local run."""
+    from test_counts import hashes, quiet  # which needs this file first
+
+    return hashes(quiet(source, output=tmp_path / "clean", **SMALL).folder)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import obstore.store
 import pytest
-from conftest import Writer
+from conftest import SMALL, Writer
 from servers import KEY, SECRET, Proxy, options, weed
 from test_counts import hashes, quiet
-from test_resume import SMALL, stop_after
+from test_resume import stop_after
 from typer.testing import CliRunner
 
 import dist_bpe
@@ -40,19 +40,6 @@ def uri(server: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
     return lambda path="run", port=server: f"s3://corpus/{name}/{path}{options(port)}"
-
-
-@pytest.fixture
-def source(write: Writer, documents: list[str], tmp_path: Path) -> dist_bpe.Source:
-    write("in/a.parquet", documents[:150])
-    write("in/b.parquet", documents[150:])
-    return dist_bpe.Source("s", str(tmp_path / "in"))
-
-
-@pytest.fixture
-def clean(source: dist_bpe.Source, tmp_path: Path) -> dict[str, str]:
-    """The bytes of an undisturbed local run."""
-    return hashes(quiet(source, output=tmp_path / "clean", **SMALL).folder)
 
 
 def files(folder: RemotePath) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Writer
+from conftest import SMALL, Writer
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -21,22 +21,6 @@ import dist_bpe
 from dist_bpe import counting, counts, errors, lease, pipeline, storage
 from dist_bpe.config import RunConfig, validate
 from dist_bpe.progress import Progress
-
-
-@pytest.fixture
-def source(write: Writer, documents: list[str], tmp_path: Path) -> dist_bpe.Source:
-    write("in/a.parquet", documents[:150])
-    write("in/b.parquet", documents[150:])
-    return dist_bpe.Source("s", str(tmp_path / "in"))
-
-
-@pytest.fixture
-def clean(source: dist_bpe.Source, tmp_path: Path) -> dict[str, str]:
-    """The bytes of an undisturbed run."""
-    return hashes(quiet(source, output=tmp_path / "clean", **SMALL).folder)
-
-
-SMALL = {"shard_bytes": 2000, "partitions": 3}
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int, error: type[BaseException] = KeyboardInterrupt) -> None:
@@ -152,6 +136,34 @@ def test_damaged_staging_is_made_again(
     if what == "gone":
         path.unlink()
     assert hashes(quiet(source, output=output, **SMALL).folder) == clean
+
+
+def test_what_this_driver_made_itself_is_not_told_as_resumed(
+    source: dist_bpe.Source, clean: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damage is found when a part was merged already: neither its shards nor that part are an earlier driver's."""
+    real, merged = counting.merge_part, []
+
+    def merge_part(task: counts.MergeTask) -> dict[str, object]:
+        if len(merged) == 1:
+            merged.append(task.partition)
+            path = next(run.path for run in task.slices)
+            assert isinstance(path, Path)
+            path.write_bytes(bytes(path.stat().st_size))
+        merged.append(task.partition)
+        return real(task)
+
+    monkeypatch.setattr(counting, "merge_part", merge_part)
+    told: list[tuple[str, dict[str, object]]] = []
+    steps = Progress("silent")
+    steps.listeners.append(lambda event, fields: told.append((event, fields)))
+    sources = [{"name": "s", "paths": source.paths}]
+    values = {"sources": sources, "output": str(tmp_path / "run"), "engine": {"engine": "local", "workers": 1}}
+    config = validate(RunConfig, values | {"count": SMALL})
+    table = counting.run_count(config, steps, counting.RunReport(config.output))
+    assert len(merged) > 4  # three parts, one of them again
+    assert hashes(table.folder) == clean  # type: ignore[arg-type]
+    assert not [fields for event, fields in told if event == "run_resumed"]
 
 
 def test_credentials_stay_out_of_the_plan(write: Writer, tmp_path: Path, documents: list[str]) -> None:
