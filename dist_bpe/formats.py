@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize import GPT2, Normalization, Pattern, find, find_splits, normalization_form
-from dist_bpe.remote import RemotePath
 from dist_bpe.storage import RunPath, publish, publish_folder, sha256, to_json
 
 Role = Literal["bos", "eos", "pad", "unk", "other"]
@@ -778,18 +777,17 @@ def publish_files(folder: RunPath, files: Mapping[str, bytes], check: Callable[[
 
     They are written to a temporary folder, looked at by `check`, and moved. A new folder appears whole. In one that is
     there already the old manifest goes first, the new one comes last, and files of the old one that are no more are
-    removed; what else lies there (a model, a report) is left alone. So a folder with a manifest is always complete.
+    removed; what else lies there (a model, a report) is left alone. So a folder with a manifest is always complete. In
+    an object store a new one, too, is put there file by file.
     """
-    if isinstance(folder, RemotePath):
-        _publish_objects(folder, files, check)
-        return
     try:
-        if not folder.exists():
+        if isinstance(folder, Path) and not folder.exists():
             with publish_folder(folder) as temporary:
                 _write_all(temporary, files)
                 check(temporary)
             return
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        beside = folder.parent if isinstance(folder, Path) else None
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=beside) as name:
             _write_all(Path(name), files)
             check(Path(name))
             old = _manifest_files(folder)
@@ -801,17 +799,6 @@ def publish_files(folder: RunPath, files: Mapping[str, bytes], check: Callable[[
                     path.write_bytes(files[file])
     except OSError as error:
         raise UsageError(f"the files cannot be written to {folder}: {error.strerror or error}.") from error
-
-
-def _publish_objects(folder: RemotePath, files: Mapping[str, bytes], check: Callable[[Path], None]) -> None:
-    """As `publish_files`: what an object store holds of it without its manifest is no vocabulary."""
-    with tempfile.TemporaryDirectory() as name:
-        _write_all(Path(name), files)
-        check(Path(name))
-    old = _manifest_files(folder)
-    folder.delete([folder / gone for gone in (MANIFEST, *(old.keys() - files.keys()))])
-    for file in sorted(files, key=MANIFEST.__eq__):
-        (folder / file).write_bytes(files[file])
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:

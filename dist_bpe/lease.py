@@ -145,6 +145,11 @@ def holder(run: RunPath) -> Holder | None:
             return None
         with contextlib.suppress(FileNotFoundError):  # the next driver has just taken over
             content = (folder / f"{max(numbers):06}").read_bytes().decode()
+    return _written_in(content)
+
+
+def _written_in(content: str) -> Holder:
+    """What a lease file says."""
     try:
         owner = json.loads(content[_BEAT_DIGITS:])
     except ValueError:
@@ -198,16 +203,23 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
             owned.release()
 
 
-def _take_up(run: RunPath, owned: Lease) -> None:
-    """Make what the driver before left in staging ours."""
+def unfinished(run: RunPath) -> RunPath | None:
+    """The folder of what is staged and may be gone on with; None if there is none."""
+    staging = run / STAGING
+    folders: list[RunPath] = [path for path in staging.iterdir() if path.name.isdigit()] if staging.exists() else []
     if isinstance(run, RemotePath):
         # Without a plan it is what a woken worker left, or a name alone: some stores list prefixes that are gone.
-        left = [path for path in (run / STAGING).iterdir() if path.name.isdigit()]
-        planned = sorted((path for path in left if (path / PLAN).is_file()), key=lambda path: int(path.name))
-        if planned:
-            owned.staging = planned[-1]
-        for path in left:
-            if path != owned.staging:
+        folders = [path for path in folders if (path / PLAN).is_file()]
+    return max(folders, key=lambda path: int(path.name), default=None)
+
+
+def _take_up(run: RunPath, owned: Lease) -> None:
+    """Make what the driver before left in staging ours."""
+    newest = unfinished(run)
+    if isinstance(run, RemotePath):
+        owned.staging = newest or owned.staging
+        for path in (run / STAGING).iterdir():
+            if path.name.isdigit() and path != owned.staging:
                 remove(path)
         return
     for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
@@ -215,9 +227,8 @@ def _take_up(run: RunPath, owned: Lease) -> None:
             litter.unlink(missing_ok=True)
     staging = run / STAGING
     staging.mkdir(exist_ok=True)
-    newest = max(_numbers(staging), default=0)
     for found in list(staging.iterdir()):
-        if found.name.isdigit() and int(found.name) == newest:
+        if found == newest:
             move(found, staging / f"{owned.number:06}")
         else:
             remove(found)  # one that was never finished making, or that a woken driver began
@@ -248,27 +259,20 @@ def _wait_for_the_end_of(path: RunPath, run: RunPath, say: Callable[[str], None]
             content = path.read_text()
         except FileNotFoundError:
             raise RunError(f"another driver began to work on {run} at this moment; this one has stopped.") from None
-        beat = content[:_BEAT_DIGITS].strip()
-        if beat == RELEASED:
+        found = _written_in(content)
+        if found.released or (found.here and not found.lives):
             return
-        try:
-            owner = json.loads(content[_BEAT_DIGITS:])
-        except ValueError:
-            owner = {"host": "unknown", "pid": 0, "process": ""}
-        here = _process(os.getpid()).split(" ")[:2]
-        if owner["process"] and owner["process"].split(" ")[:2] == here and _process(owner["pid"]) != owner["process"]:
-            return
-        first = first or beat
-        if beat != first:
+        first = first or found.beat
+        if found.beat != first:
             raise RunError(
-                f"another driver works on {run}: process {owner['pid']} on {owner['host']}. Wait for its end, or stop "
-                "it and give the same command again."
+                f"another driver works on {run}: process {found.pid} on {found.host}. Wait for its end, or stop it and "
+                "give the same command again."
             )
         if time.monotonic() - began > DEAD_SECONDS:
             return
         if not told:
             say(
-                f"{run} belongs to process {owner['pid']} on {owner['host']}, which has not said that it ended: taken "
+                f"{run} belongs to process {found.pid} on {found.host}, which has not said that it ended: taken "
                 f"over if it gives no sign of life within {DEAD_SECONDS:.0f} seconds."
             )
             told = True

@@ -131,11 +131,10 @@ class RemotePath:
 
     def iterdir(self) -> Iterator["RemotePath"]:
         """The objects and prefixes one level below."""
-        found = self._request("list", lambda store, key: _obstore().list_with_delimiter(store, key))
-        bucket = self.key.partition("/")[0]
+        found = self._listed()
         for path in [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]:
             if path != self._inside:  # some stores list a prefix in itself
-                yield RemotePath(self.place, f"{bucket}/{path}")
+                yield RemotePath(self.place, f"{self._bucket}/{path}")
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Those of `iterdir` whose names match."""
@@ -143,13 +142,15 @@ class RemotePath:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each object one level below, by name."""
-        found = self._request("list", lambda store, key: _obstore().list_with_delimiter(store, key))
-        return {entry["path"].rpartition("/")[2]: int(entry["size"]) for entry in found["objects"]}
+        return {entry["path"].rpartition("/")[2]: int(entry["size"]) for entry in self._listed()["objects"]}
 
     def version(self) -> dict[str, Any] | None:
         """What `replace` compares; None where there is no such object."""
         head = self._head()
         return head and {name: head[name] for name in ("e_tag", "version") if head[name] is not None}
+
+    def _listed(self) -> dict[str, Any]:
+        return self._request("list", lambda store, key: dict(_obstore().list_with_delimiter(store, key)))
 
     def _head(self) -> dict[str, Any] | None:
         try:
@@ -237,8 +238,9 @@ class RemotePath:
 
     def delete(self, paths: "list[RemotePath]") -> None:
         """Remove objects of this bucket; those that are gone already do not matter."""
-        keys = [path._inside for path in paths]
+        self._delete([path._inside for path in paths])
 
+    def _delete(self, keys: list[str]) -> None:
         def delete(store: Any, _: str) -> None:
             try:
                 _obstore().delete(store, keys)
@@ -253,8 +255,11 @@ class RemotePath:
     def rmtree(self) -> None:
         """Remove everything under the prefix."""
         batches = self._request("list", lambda store, key: [list(each) for each in _obstore().list(store, key)])
-        bucket = self.key.partition("/")[0]
-        self.delete([RemotePath(self.place, f"{bucket}/{entry['path']}") for batch in batches for entry in batch])
+        self._delete([entry["path"] for batch in batches for entry in batch])
+
+    @property
+    def _bucket(self) -> str:
+        return self.key.partition("/")[0]
 
     @property
     def _inside(self) -> str:
@@ -268,7 +273,7 @@ class RemotePath:
             try:
                 if inject:
                     inject(name, self)
-                return action(_store(self.place, self.key.partition("/")[0]), self._inside)
+                return action(_store(self.place, self._bucket), self._inside)
             except (failed.BaseError, FileNotFoundError) as error:
                 text = str(error).partition("Debug source:")[0].strip()
                 if "NoSuchBucket" in text:

@@ -8,10 +8,9 @@ from typing import Any
 
 from dist_bpe.counting import COUNTS
 from dist_bpe.errors import RunError
-from dist_bpe.lease import BEAT_SECONDS, PLAN, STAGING, holder
+from dist_bpe.lease import BEAT_SECONDS, PLAN, holder, unfinished
 from dist_bpe.pipeline import VOCABULARIES
 from dist_bpe.progress import human_bytes
-from dist_bpe.remote import RemotePath
 from dist_bpe.storage import RunPath, at, read_json, unsealed
 
 SUMS = ("documents", "bytes", "words")
@@ -121,14 +120,9 @@ def status(run: str | RunPath) -> Status:
 
 def _staged(run: RunPath, found: Status) -> None:
     """What an unfinished run has staged, if there is one."""
-    if not (run / STAGING).exists():
+    staging = unfinished(run)
+    if staging is None:
         return
-    folders: list[RunPath] = [folder for folder in (run / STAGING).iterdir() if folder.name.isdigit()]
-    if isinstance(run, RemotePath):
-        folders = [folder for folder in folders if (folder / PLAN).is_file()]
-    if not folders:
-        return
-    staging = max(folders, key=lambda folder: int(folder.name))
     plan = unsealed(staging / PLAN) or {}
     with ThreadPoolExecutor(16) as pool:
         commits = [commit for commit in pool.map(unsealed, sorted(staging.glob("shard-*.json"))) if commit]
