@@ -7,13 +7,15 @@ import random
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
-import dist_bpe
+if TYPE_CHECKING:
+    import dist_bpe
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
@@ -107,14 +109,16 @@ SMALL = {"shard_bytes": 2000, "partitions": 3}
 
 
 @pytest.fixture
-def source(write: Writer, documents: list[str], tmp_path: Path) -> dist_bpe.Source:
+def source(write: Writer, documents: list[str], tmp_path: Path) -> "dist_bpe.Source":
+    import dist_bpe  # here, since the cluster's tests run where it is not installed
+
     write("in/a.parquet", documents[:150])
     write("in/b.parquet", documents[150:])
     return dist_bpe.Source("s", str(tmp_path / "in"))
 
 
 @pytest.fixture
-def clean(source: dist_bpe.Source, tmp_path: Path) -> dict[str, str]:
+def clean(source: "dist_bpe.Source", tmp_path: Path) -> dict[str, str]:
     """The bytes of an undisturbed local run."""
     from test_counts import hashes, quiet  # which needs this file first
 
