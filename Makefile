@@ -63,7 +63,7 @@ test-cluster: $(VENV)/.dev
 		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt "$$(echo dist/*.whl)[verify,cluster,remote]" && \
 		$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt --group cluster && \
 		$(CLUSTER)/bin/python -m pip uninstall --quiet --yes dist_bpe && touch $(CLUSTER)/.ready; }
-	cd tests && ../$(CLUSTER)/bin/python -m pytest -m cluster test_cluster.py
+	cd tests && ../$(CLUSTER)/bin/python -m pytest -m cluster engine/test_cluster.py
 
 # What is published, built here: a wheel for this machine and a source distribution.
 dist: $(VENV)/.tools
@@ -77,7 +77,7 @@ test-installed:
 	for file in $(DISTRIBUTION); do \
 		rm -rf build/installed && $(PYTHON) -m venv build/installed && \
 		build/installed/bin/python -m pip install --quiet "$$file[verify]" pytest pytest-timeout hypothesis django && \
-		(cd tests && ../build/installed/bin/python -m pytest test_cli.py test_counts.py test_vocabulary.py test_releases.py) || exit 1; done
+		(cd tests && ../build/installed/bin/python -m pytest cli/test_commands.py counting/test_table.py vocabulary/test_vocabulary.py test_releases.py) || exit 1; done
 
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:

@@ -130,14 +130,15 @@ print(time.process_time() - began)
 COUNT = """
 import sys, time, tempfile
 import dist_bpe
-from dist_bpe import counts, sources
+from dist_bpe.corpus.plan import plan
+from dist_bpe.counting.tasks import CountTask, count_shard
 from pathlib import Path
 with tempfile.TemporaryDirectory() as folder:
     source = dist_bpe.Source("a", sys.argv[1])
-    plan = sources.plan([source], 1 << 40)
+    planned = plan([source], 1 << 40)
     began = time.process_time()
-    for shard in plan.shards:
-        counts.count_shard(counts.CountTask(shard, Path(folder), sys.argv[2], (), 16, 1 << 30))
+    for shard in planned.shards:
+        count_shard(CountTask(shard, Path(folder), sys.argv[2], (), 16, 1 << 30))
     print(time.process_time() - began)
 """
 

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import regex
 
-from dist_bpe.counts import CountTask, count_shard
-from dist_bpe.sources import Source, plan
+from dist_bpe.corpus.plan import plan
+from dist_bpe.corpus.source import Source
+from dist_bpe.counting.tasks import CountTask, count_shard
 
 PATTERN = r"\w+|[^\w\s]+|\s+"  # no pattern of ours, so that the `regex` module cuts
 LINE = msgspec.defstruct("Line", [("text", str)])

@@ -29,13 +29,14 @@ from report import table as markdown
 
 import dist_bpe
 from dist_bpe import _core
-from dist_bpe.balance import Outcome, Retrainer, balance, split
-from dist_bpe.config import LearnConfig
-from dist_bpe.counts import CountTable
-from dist_bpe.evaluate import Corpus, read_parallel
-from dist_bpe.mixture import Mixture, sizes_of
-from dist_bpe.pretokenize import O200K
-from dist_bpe.vocabulary import Vocabulary
+from dist_bpe.corpus.heldout import HeldOut, read_parallel, split
+from dist_bpe.counting.table import CountTable
+from dist_bpe.evaluation.balance import balance
+from dist_bpe.learning.mixture import Mixture
+from dist_bpe.learning.options import LearnOptions
+from dist_bpe.learning.trainer import Outcome, Trainer
+from dist_bpe.pretokenize.patterns import O200K
+from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "rebalancing.md"
@@ -99,7 +100,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def peer(texts: Texts, dev: Corpus, merges: int, **options: Any) -> tuple[pa.RecordBatch, float]:
+def peer(texts: Texts, dev: HeldOut, merges: int, **options: Any) -> tuple[pa.RecordBatch, float]:
     """Merges of Hugging Face's ParityBpeTrainer on the same text and pattern, and the seconds beyond its counting."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from tokenizers.trainers import ParityBpeTrainer
@@ -134,18 +135,18 @@ def peer(texts: Texts, dev: Corpus, merges: int, **options: Any) -> tuple[pa.Rec
 Entry = tuple[str, Callable[[], Any]]
 
 
-def peer_entries(texts: Texts, dev: Corpus, size: int) -> list[Entry]:
+def peer_entries(texts: Texts, dev: HeldOut, size: int) -> list[Entry]:
     return [
         (f"ParityBpeTrainer {variant}", functools.partial(peer, texts, dev, size - 256, variant=variant))
         for variant in ("base", "window")
     ]
 
 
-def _merges(trainer: Retrainer, mixture: Mixture) -> pa.RecordBatch:
+def _merges(trainer: Trainer, mixture: Mixture) -> pa.RecordBatch:
     return trainer.train(mixture).merges
 
 
-def entries(trainer: Retrainer) -> list[Entry]:
+def entries(trainer: Trainer) -> list[Entry]:
     """Methods by name; each gives the merges it learned, looking at development text alone."""
     mixtures = {
         "natural": Mixture(),
@@ -160,16 +161,16 @@ def entries(trainer: Retrainer) -> list[Entry]:
 
 
 def contest(
-    name: str, texts: Texts, pool: Corpus, seeds: Sequence[int], sizes: Sequence[int], wanted: str
+    name: str, texts: Texts, pool: HeldOut, seeds: Sequence[int], sizes: Sequence[int], wanted: str
 ) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         table = counted(texts, Path(folder))
         for size in sizes:
-            config = LearnConfig(vocab_size=(size,))
+            config = LearnOptions(vocab_size=(size,))
             for seed in seeds:
                 dev, test = split(pool, seed)
-                trainer = Retrainer(table, config, [], dev)
-                judge = Retrainer(table, config, [], test)
+                trainer = Trainer(table, config, [], dev)
+                judge = Trainer(table, config, [], test)
                 for method, learn in entries(trainer) + peer_entries(texts, dev, size):
                     if not re.search(wanted, method):
                         continue
@@ -183,7 +184,7 @@ def contest(
                     yield row | {"merges": merges.num_rows} | figures(outcome)
 
 
-def timings(texts: Texts, pool: Corpus, repeats: int = 5) -> dict[str, float]:
+def timings(texts: Texts, pool: HeldOut, repeats: int = 5) -> dict[str, float]:
     """Median CPU seconds at 32,000 tokens: a retraining from the table in memory, and a round with its measuring."""
     found: dict[str, list[float]] = {"load": [], "retraining": [], "round": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -191,10 +192,10 @@ def timings(texts: Texts, pool: Corpus, repeats: int = 5) -> dict[str, float]:
         dev, _ = split(pool)
         for _ in range(repeats):
             began = time.process_time()
-            trainer = Retrainer(table, LearnConfig(vocab_size=(32_000,)), [], dev)
+            trainer = Trainer(table, LearnOptions(vocab_size=(32_000,)), [], dev)
             found["load"].append(time.process_time() - began)
             mixture = trainer.mixture({})
-            numbers = list(mixture.weights(sizes_of(table, "bytes")).integers.values())
+            numbers = list(mixture.weights(table.sizes("bytes")).integers.values())
             began = time.process_time()
             _core.learn_merges(trainer.words.words(numbers, 1, True), trainer.merges)
             found["retraining"].append(time.process_time() - began)

@@ -24,27 +24,28 @@ from dist_bpe.errors import (
 )
 
 if TYPE_CHECKING:
-    from dist_bpe.counting import count, import_counts
-    from dist_bpe.counts import CountTable
-    from dist_bpe.formats import SpecialToken
-    from dist_bpe.mixture import Mixture, Temperature, UniMax
-    from dist_bpe.pipeline import learn
-    from dist_bpe.sources import Source
-    from dist_bpe.vocabulary import Vocabulary
+    from dist_bpe.api import count, import_counts, learn
+    from dist_bpe.corpus.source import Source
+    from dist_bpe.counting.table import CountTable
+    from dist_bpe.counting.wordlists import WordList
+    from dist_bpe.learning.mixture import Mixture, Temperature, UniMax
+    from dist_bpe.pretokenize.preparation import SpecialToken
+    from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "CountTable": "counts",
-    "Mixture": "mixture",
-    "Source": "sources",
-    "SpecialToken": "formats",
-    "Temperature": "mixture",
-    "UniMax": "mixture",
-    "Vocabulary": "vocabulary",
-    "count": "counting",
-    "import_counts": "counting",
-    "learn": "pipeline",
+    "CountTable": "counting.table",
+    "Mixture": "learning.mixture",
+    "Source": "corpus.source",
+    "SpecialToken": "pretokenize.preparation",
+    "Temperature": "learning.mixture",
+    "UniMax": "learning.mixture",
+    "Vocabulary": "vocabulary.vocabulary",
+    "WordList": "counting.wordlists",
+    "count": "api",
+    "import_counts": "api",
+    "learn": "api",
 }
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "UniMax",
     "UsageError",
     "Vocabulary",
+    "WordList",
     "count",
     "import_counts",
     "learn",

@@ -14,8 +14,6 @@ DistBpeError                 exit code 1
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 # What messages, also those of other libraries, may quote of a URI: its login, and a signature among its options.
 _LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
@@ -80,21 +78,14 @@ class CountOverflowError(DistBpeError):
     exit_code = 7
 
 
-def sentence_of(problem: Mapping[str, Any], known: Iterable[str]) -> str:
-    """What pydantic says of one value, as a sentence; `known` are the options there are."""
-    name = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown option {name!r}; known here are: {', '.join(known)}."
-    if problem["type"] == "missing":
-        return f"the option {name!r} is missing."
-    message = problem["msg"].removeprefix("Value error, ")
-    given = problem["input"]
-    if isinstance(given, (str, int, float, bool)) or given is None:
-        return f"{name + ': ' if name else ''}{message}, not {without_secrets(repr(given))}."
-    # A whole table would hide the one thing that is wrong in it.
-    return f"{name + ': ' if name else ''}{message}."
-
-
 def without_secrets(text: str) -> str:
     """A text without logins and options of the URIs in it."""
     return _OPTIONS.sub(r"\1", _LOGIN.sub("", text))
+
+
+class Stopped(RunError):
+    """Raised inside a worker thread that was told to give up."""
+
+
+class BadFile(SourceError):
+    """A file that is not of its format: damaged, of another format, or without the columns asked for."""

@@ -23,6 +23,7 @@ from dist_bpe.errors import without_secrets
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
+
 LINE_EVERY_SECONDS = 3.0
 # Machines add up what they read, and somebody pays for it.
 JSON_EVERY_SECONDS = 30.0

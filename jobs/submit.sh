@@ -25,4 +25,4 @@ if [ -n "$wheel" ]; then
 fi
 environment="{$install\"env_vars\": {\"RAY_USAGE_STATS_ENABLED\": \"0\"}}"
 ray job submit --submission-id "$name" --working-dir "$folder" --runtime-env-json "$environment" \
-  -- python -m dist_bpe.cli train run.toml
+  -- python -m dist_bpe train run.toml

@@ -3,11 +3,12 @@
 import contextlib
 import gettext
 import itertools
+import os
 import random
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -120,6 +121,18 @@ def source(write: Writer, documents: list[str], tmp_path: Path) -> "dist_bpe.Sou
 @pytest.fixture
 def clean(source: "dist_bpe.Source", tmp_path: Path) -> dict[str, str]:
     """The bytes of an undisturbed local run."""
-    from test_counts import hashes, quiet  # which needs this file first
+    from helpers import hashes, quiet  # which needs this file first
 
     return hashes(quiet(source, output=tmp_path / "clean", **SMALL).folder)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without processors; each test adds the nodes it harms."""
+    os.environ.update(RAY_raylet_start_wait_time_s="120", RAY_USAGE_STATS_ENABLED="0")
+    from helpers import NODE
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **NODE})
+    yield made
+    made.shutdown()

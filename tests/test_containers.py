@@ -25,9 +25,8 @@ from pathlib import Path
 
 import pyarrow.fs as fs
 import pytest
+from helpers import SLOW, corpus, hashes
 from servers import free_port
-from test_counts import hashes
-from test_hosts import SLOW, corpus
 
 import dist_bpe
 

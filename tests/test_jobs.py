@@ -18,7 +18,8 @@ import ray
 import yaml
 
 import dist_bpe
-from dist_bpe.config import RunConfig, read_config, validate
+from dist_bpe.options import validate
+from dist_bpe.run.config import RunConfig, read_config
 
 ROOT = Path(__file__).parent.parent
 JOBS = ROOT / "jobs"

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dist_bpe
-from dist_bpe import cli, counts, errors
+from dist_bpe import errors
+from dist_bpe.cli.main import app
+from dist_bpe.counting.table import CountTable
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -24,7 +26,7 @@ def test_public_names() -> None:
     assert dist_bpe.__all__ == [
         "AccessError", "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError",
         "Mixture", "NetworkError", "RunError", "Source", "SourceError", "SpecialToken", "Temperature", "UniMax",
-        "UsageError", "Vocabulary", "count", "import_counts", "learn",
+        "UsageError", "Vocabulary", "WordList", "count", "import_counts", "learn",
     ]  # fmt: skip
     for name in dist_bpe.__all__:
         value = getattr(dist_bpe, name)
@@ -36,12 +38,12 @@ def test_public_names() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = {"ray", "pyarrow", "pydantic", "rich.console", "regex", "datasets"}
-    code = f"import sys, dist_bpe, dist_bpe.cli; print([name for name in {sorted(heavy)} if name in sys.modules])"
+    code = f"import sys, dist_bpe, dist_bpe.cli.main; print([name for name in {sorted(heavy)} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_every_command_and_the_two_that_set_up_stand_in_the_readme() -> None:
-    for command in cli.app.registered_commands:
+    for command in app.registered_commands:
         assert command.callback
         assert f"dist-bpe {command.callback.__name__}" in README
     makefile = (ROOT / "Makefile").read_text()
@@ -87,7 +89,7 @@ def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> Non
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
     # A shell that runs the tests in the background has Ctrl-C ignored, and so would the process.
     return subprocess.Popen(
-        [sys.executable, "-m", "dist_bpe.cli", *map(str, arguments)],
+        [sys.executable, "-m", "dist_bpe", *map(str, arguments)],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -133,7 +135,7 @@ def test_ctrl_c_while_learning(tmp_path: Path) -> None:
     interrupt(process, "learn")
     assert process.returncode == 130
     assert not (tmp_path / "run" / "vocabularies").exists()
-    assert counts.CountTable.open(tmp_path / "run").digest == table.digest
+    assert CountTable.open(tmp_path / "run").digest == table.digest
 
 
 def test_errors_are_documented() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dist_bpe
-from dist_bpe.counts import FORMAT_VERSION
+from dist_bpe.counting.table import FORMAT_VERSION
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,9 +7,13 @@ import regex
 from conftest import TRICKY
 from hypothesis import strategies as st
 
-from dist_bpe.formats import BYTE_TOKENS, SpecialToken, VocabularyData
-from dist_bpe.merges import batches_of_mapping, learn_merges
-from dist_bpe.pretokenize import GPT2, PROBES, Pattern, find, resolve
+from dist_bpe.learning.merges import batches_of_mapping, learn_merges
+from dist_bpe.pretokenize.checks import PROBES, resolve
+from dist_bpe.pretokenize.patterns import GPT2, Pattern, find
+from dist_bpe.pretokenize.preparation import SpecialToken
+from dist_bpe.vocabulary.data import BYTE_TOKENS, VocabularyData
+from dist_bpe.vocabulary.files import FORMATS
+from dist_bpe.vocabulary.formats.format import Files
 
 CUSTOM = resolve(r"[\p{L}\p{M}]+| ?\p{N}{1,2}|\s|[^\s\p{L}\p{M}\p{N}]+")
 PATTERNS = {name: resolve(name) for name in ("gpt2", "cl100k", "o200k", "deepseek3")} | {"custom": CUSTOM}
@@ -89,3 +93,9 @@ def vocabularies(draw: st.DrawFn) -> VocabularyData:
         draw(st.booleans()),
         draw(st.integers(0, 5)),
     )
+
+
+def read_back(format: str, *contents: bytes, pattern: Pattern | None = None) -> VocabularyData:
+    """The vocabulary in the files of a format, given in the order of `Format.files`."""
+    named = dict(zip(FORMATS[format].files, contents, strict=False))
+    return FORMATS[format].read(Files(named, {name: name for name in named}), pattern)

@@ -1,0 +1,156 @@
+"""One process: errors to exit codes, signals, the format of logs."""
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+import typer
+
+from dist_bpe.errors import DistBpeError, UsageError
+from dist_bpe.progress import Progress, Tell, json_line
+
+app = typer.Typer(
+    name="dist-bpe",
+    help="Train production BPE vocabularies on whole corpora: exact, reproducible, at the speed of reading.",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # rich help loads a Markdown renderer: half a second for every --help
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _end_at_once(number: int, _: Any) -> None:
+    """Kill what this process has started, an embedded Ray with workers that would end their task first, and end."""
+    found = [os.getpid()]
+    for pid in found:
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+    for pid in found[1:]:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(128 + number)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from dist_bpe import __version__
+
+        print(f"dist-bpe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+class _AsJson(logging.Handler):
+    """What Python and other libraries have to say, as events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        json_line("log", record.getMessage(), record.levelname.lower(), logger=record.name)
+
+
+@contextlib.contextmanager
+def _logging(log_format: str) -> Iterator[Tell]:
+    """How this command tells what happens to it."""
+    if log_format != "json":
+        yield lambda event, text=None, **fields: print(text, file=sys.stderr, flush=True)  # noqa: ARG005
+        return
+    handler = _AsJson()
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield json_line
+    finally:
+        logging.captureWarnings(False)
+        logging.getLogger().removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _signals(received: list[int], tell: Tell) -> Iterator[None]:
+    """Answer Ctrl-C or SIGTERM by KeyboardInterrupt, which also ends a call into the native core; twice: end at once.
+
+    The number goes into a list, since Ray makes a plain KeyboardInterrupt of whatever a handler raises.
+    """
+
+    def first(number: int, _: Any) -> None:
+        received.append(number)
+        for n in before:
+            signal.signal(n, _end_at_once)
+        tell("stopping", "stopping; once more to stop at once …", signal=signal.Signals(number).name)
+        raise KeyboardInterrupt
+
+    # A signal that was ignored from the start, as in the background of a shell, stays so.
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {n: signal.getsignal(n) for n in numbers}
+    try:
+        for n in numbers:
+            signal.signal(n, first)
+        yield
+    finally:
+        # After a first signal the process is about to end, and a second one may come at any moment until then.
+        for n, handler in before.items() if not received else ():
+            signal.signal(n, handler)
+
+
+def command(function: Command) -> Command:
+    """Make a command; errors of ours become one sentence and their exit code.
+
+    Inside the command, since Typer would turn Ctrl-C into exit code 1 before anything around it could see it.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        received: list[int] = []
+        log_format = options.get("log_format", "text")
+        with _logging(log_format) as tell:
+            try:
+                with _signals(received, tell):
+                    function(*arguments, **options)
+            except (KeyboardInterrupt, Exception) as error:
+                if received or isinstance(error, KeyboardInterrupt):  # what fails after a signal fails because of it
+                    code = 128 + (received or [signal.SIGINT])[0]
+                    text = "interrupted: nothing half-written was left; the same command goes on from here."
+                    tell("interrupted", text, level="warning", exit_code=code)
+                    sys.exit(code)
+                if isinstance(error, DistBpeError):
+                    sentence = str(error) if log_format == "json" else f"error: {error}"
+                    tell("error", sentence, level="error", kind=type(error).__name__, exit_code=error.exit_code)
+                    sys.exit(error.exit_code)
+                if not isinstance(error, BrokenPipeError):
+                    if log_format != "json":
+                        raise
+                    text = "".join(traceback.format_exception(error))
+                    tell("error", text, level="error", kind=type(error).__name__, exit_code=1)
+                    sys.exit(1)
+                # The reader of our output went away (`| head`). Python would complain once more when it flushes at
+                # exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(1)
+
+    return cast(Command, run)
+
+
+def new_progress(log_format: str) -> Progress:
+    """How a command with this --log-format tells its progress."""
+    if log_format not in ("text", "json"):
+        raise UsageError(f"--log-format {log_format} is neither text nor json.")
+    return Progress("json" if log_format == "json" else "auto")

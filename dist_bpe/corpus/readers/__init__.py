@@ -1,0 +1,1 @@
+"""One file a format: how its files become batches of documents."""

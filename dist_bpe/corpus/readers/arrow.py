@@ -1,0 +1,93 @@
+"""Arrow IPC files and streams."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dist_bpe.corpus.columns import Column, locate, values_of
+from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of
+from dist_bpe.errors import BadFile
+from dist_bpe.storage.places import READ_BYTES, File
+
+
+class Arrow:
+    """Arrow IPC files, and streams as `save_to_disk` writes them. Shards of a file begin at record batches."""
+
+    @staticmethod
+    def _open(file: File, block: int = READ_BYTES) -> Any:
+        if not file.place.local:
+            return file.open(block)
+        file.check_size()
+        try:
+            return pa.memory_map(file.key)
+        except OSError as error:
+            raise file.place.translate(error, file.key) from error
+
+    @staticmethod
+    def reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
+        """The reader of a file (which has `get_batch`) or of a stream.
+
+        Raises:
+            BadFile: it is neither.
+        """
+        start = bytes(handle.read(6))
+        handle.seek(0)
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=columns)
+        try:
+            if start == b"ARROW1":
+                return pa.ipc.open_file(handle, options=options)
+            return pa.ipc.open_stream(handle, options=options)
+        except pa.ArrowException as error:
+            raise BadFile(f"{path} is neither an Arrow IPC file nor a stream, or is damaged: {error}") from error
+
+    @classmethod
+    def _located(cls, handle: Any, path: str, reading: Reading) -> tuple[Any, Column, Column | None]:
+        schema = cls.reader(handle, path).schema
+        handle.seek(0)
+        text = locate(schema, reading.text, path)
+        group = locate(schema, reading.group_by, path, "group") if reading.group_by else None
+        wanted = {column.names[0] for column in (text, group) if column}
+        return cls.reader(handle, path, [schema.get_field_index(name) for name in sorted(wanted)]), text, group
+
+    @classmethod
+    def inspect(cls, file: File, reading: Reading) -> Inspected:
+        """Read the schema and the first record batch, whose text stands for that of the others."""
+        with cls._open(file, 1 << 18) as handle:
+            reader, text, _ = cls._located(handle, file.path, reading)
+            try:
+                batch = reader.get_batch(0) if hasattr(reader, "get_batch") else reader.read_next_batch()
+            except (StopIteration, IndexError, pa.ArrowInvalid) as error:
+                if isinstance(error, pa.ArrowInvalid) and getattr(reader, "num_record_batches", True):
+                    raise BadFile(f"{file.path} is damaged: {error}") from error
+                return Inspected([])
+            size = values_of(batch.column(text.names[0]), text.names[1:])[0].nbytes
+            if hasattr(reader, "num_record_batches"):
+                return Inspected([(None, size)] * reader.num_record_batches)
+            # A stream tells neither the number nor the places of its batches.
+            return Inspected([(None, size * (file.size or handle.tell()) // max(1, handle.tell()))])
+
+    @classmethod
+    def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
+        """The documents of some record batches."""
+        sample = Sample(reading, piece.name)
+        with cls._open(piece.require_file()) as handle:
+            reader, text, group = cls._located(handle, piece.path, reading)
+            if hasattr(reader, "get_batch"):
+                batches: Iterable[Any] = (reader.get_batch(i) for i in range(piece.first, piece.last))
+            else:
+                batches = reader
+            for number, batch in enumerate(batches, piece.first):
+                groups = values_of(batch.column(group.names[0]), group.names[1:])[0] if group else None
+
+                def fault(i: int, byte: int, number: int = number) -> str:
+                    where = f"{piece.path}: record batch {number:,}, row {i:,} of column {reading.text!r}"
+                    return f"{where} is not UTF-8 from byte {byte:,} on"
+
+                column = batch.column(text.names[0])
+                yield from documents_of(column, text.names[1:], groups, number << 32, sample, reading, skipped, fault)
+
+    @classmethod
+    def groups(cls, piece: Piece, reading: Reading) -> set[str]:
+        """The names in the group column of the rows that take part."""
+        return {batch.source for batch in cls.read(piece, reading, Skipped())}

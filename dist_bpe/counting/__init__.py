@@ -1,0 +1,1 @@
+"""From batches of documents to the count table."""

@@ -1,0 +1,1 @@
+"""Who does which task, where, and how often."""

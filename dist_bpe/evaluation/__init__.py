@@ -1,0 +1,1 @@
+"""What vocabularies cost, and mixtures under which languages cost the same."""

@@ -1,0 +1,1 @@
+"""The options of measuring and balancing."""

@@ -1,0 +1,113 @@
+"""Tokenizers of any library, by file or name, behind one face."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dist_bpe.errors import FormatError, UsageError
+from dist_bpe.pretokenize.checks import resolve
+from dist_bpe.storage.places import redacted
+from dist_bpe.vocabulary.formats.tiktoken import tiktoken_ranks
+from dist_bpe.vocabulary.vocabulary import Vocabulary
+
+Ids = Sequence[Sequence[int]]
+
+
+# ---- tokenizers
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer of any library: its ids of texts. `vocabulary` is set where we read the file ourselves."""
+
+    name: str
+    size: int
+    encode: Callable[[Sequence[str]], Ids]
+    vocabulary: Vocabulary | None = None
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, name: str) -> "Tokenizer":
+        """One of our vocabularies."""
+
+        def encode(texts: Sequence[str]) -> Ids:
+            return vocabulary.encode_batch(texts, disallowed_special=())
+
+        return cls(name, len(vocabulary), encode, vocabulary)
+
+
+def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
+    """A vocabulary's folder or file, any tokenizer.json, a .tiktoken file, or the name of a tiktoken encoding.
+
+    Args:
+        text: the path, or `tiktoken:NAME`; names of encodings are known without the prefix, too.
+        pattern: for files that name none (.tiktoken alone, vocab.json): a name or a regular expression.
+
+    Raises:
+        UsageError: nothing of that name, or the library it needs is not installed.
+        FormatError: a damaged file.
+    """
+    if "://" in text:
+        return Tokenizer.of(Vocabulary.load(text, pattern), redacted(text))
+    path = Path(text)
+    if not path.exists():
+        return _tiktoken_encoding(text.removeprefix("tiktoken:"))
+    name = path.name if path.is_dir() or path.parent.name in ("", ".") else f"{path.parent.name}/{path.name}"
+    file = path / "tokenizer.json" if path.is_dir() and not (path / "manifest.json").is_file() else path
+    if path.suffix == ".tiktoken" and not path.with_suffix(".json").is_file() and path.name != "vocab.tiktoken":
+        return _tiktoken_file(path, name, pattern)
+    try:
+        return Tokenizer.of(Vocabulary.load(path, None if file.name == "tokenizer.json" else pattern), name)
+    except FormatError as error:
+        if not file.is_file() or file.suffix != ".json":
+            raise
+        return _tokenizers_file(file, name, error)
+
+
+def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer as Theirs
+    except ImportError as error:
+        raise UsageError(f"{reason} To read it with its own library: pip install 'dist_bpe[verify]'.") from error
+    try:
+        theirs = Theirs.from_file(str(path))
+    except Exception as error:  # the library raises no narrower class
+        raise FormatError(f"{path} is no tokenizer.json that `tokenizers` can read: {error}.") from error
+
+    def encode(texts: Sequence[str]) -> Ids:
+        return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
+
+    return Tokenizer(name, theirs.get_vocab_size(), encode)
+
+
+def _tiktoken_file(path: Path, name: str, pattern: str | None) -> Tokenizer:
+    if pattern is None:
+        raise UsageError(f"{path} holds ranks alone: name its pattern with --pattern, such as --pattern o200k.")
+    cut = resolve(pattern)
+    ranks = tiktoken_ranks(path.read_bytes())
+
+    import_tiktoken = _tiktoken()
+    encoding = import_tiktoken.Encoding(name, pat_str=cut.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
+    return Tokenizer(name, encoding.n_vocab, lambda texts: [encoding.encode_ordinary(text) for text in texts])
+
+
+def _tiktoken_encoding(name: str) -> Tokenizer:
+    tiktoken = _tiktoken()
+    if name not in tiktoken.list_encoding_names():
+        raise UsageError(
+            f"{name} is no file or folder, and no tiktoken encoding either; those installed are: "
+            f"{', '.join(sorted(tiktoken.list_encoding_names()))}."
+        )
+    try:
+        encoding = tiktoken.get_encoding(name)
+    except Exception as error:  # it downloads the ranks when they are not in its cache
+        raise UsageError(f"tiktoken cannot load its encoding {name}: {error}.") from error
+    return Tokenizer(name, encoding.n_vocab, lambda texts: encoding.encode_ordinary_batch(list(texts)))
+
+
+def _tiktoken() -> Any:
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise UsageError("tiktoken is not installed: pip install 'dist_bpe[verify]'.") from error
+    return tiktoken

@@ -1,0 +1,1 @@
+"""From the count table to merges."""

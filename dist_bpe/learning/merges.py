@@ -1,0 +1,119 @@
+"""Merges from a count table: stream it, weigh it, learn in the native core, and replay for what each source gave.
+
+Teaching modes (characters, end-of-word markers, other ties) are served by the slow reference twin in `reference`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dist_bpe import _core
+from dist_bpe.counting.spills import SPILL_SCHEMA
+from dist_bpe.errors import UsageError
+
+BATCH_WORDS = 65_536
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What training found; all arrays have one entry a merge, in order of rank.
+
+    Attributes:
+        merges: record batch of `left`, `right` (uint32 ids) and `count` (uint64 weighted count when it was chosen).
+        replaced: for each source the occurrences that each merge replaced, unweighted (uint64).
+        tokens: for each source the occurrences left of each id once all merges are done, unweighted (uint64).
+        words: unique words that took part.
+    """
+
+    merges: pa.RecordBatch
+    replaced: dict[str, pa.Array]
+    tokens: dict[str, pa.Array]
+    words: int
+
+    def __len__(self) -> int:
+        return int(self.merges.num_rows)
+
+
+def learn_merges(
+    batches: Callable[[], Iterable[pa.RecordBatch]],
+    sources: Sequence[str],
+    merges: int,
+    *,
+    weights: Sequence[int] | None = None,
+    jitter: bool = False,
+    min_pair_count: int = 2,
+    min_word_count: int = 1,
+    max_token_bytes: int | None = None,
+    on_words: Callable[[int, int], None] | None = None,
+    on_merge: Callable[[int], None] | None = None,
+) -> Learned:
+    """Learn up to `merges` merges; fewer when no pair reaches `min_pair_count`.
+
+    Args:
+        batches: gives the table's rows (word, source number, count), each time it is called; the rows of one word are
+            adjacent.
+        sources: the names behind the source numbers.
+        merges: how many merges to learn.
+        weights: an integer for each source; all ones by default. A word's weighted count is the sum over sources.
+        jitter: each word's weighted count is multiplied by 900 to 1,100 by its hash, see `_core.Table.words`.
+        min_pair_count: least weighted count of a pair that is merged.
+        min_word_count: words with a smaller raw count, over all sources, take no part.
+        max_token_bytes: tokens never grow longer than this many bytes.
+        on_words: called once before learning with (unique words, bytes of memory the learner will take).
+        on_merge: called a few times a second with the number of merges done.
+
+    Raises:
+        CountOverflowError: a weighted pair count passes 2^64 - 1.
+    """
+    weights = list(weights or [1] * len(sources))
+    if jitter:
+        words = _core.Table(batches(), len(sources)).words(weights, min_word_count, True)
+    else:
+        words = _core.Words(batches(), weights, min_word_count)
+    if on_words:
+        on_words(len(words), words.learn_bytes)
+    learned = _core.learn_merges(words, merges, min_pair_count, max_token_bytes, on_merge)
+    number = len(words)
+    del words  # the replay streams the table again, so the learner's copy need not stay beside it
+    replaced, tokens = _core.replay(learned.column(0), learned.column(1), batches(), len(sources))
+    return Learned(
+        learned,
+        dict(zip(sources, replaced, strict=True)),
+        dict(zip(sources, tokens, strict=True)),
+        number,
+    )
+
+
+def batches_of_mapping(words: Mapping[str, int] | Mapping[bytes, int]) -> Callable[[], Iterable[pa.RecordBatch]]:
+    """Rows of a plain {word: count} mapping, as one source.
+
+    Raises:
+        UsageError: a count that is no whole number from 0 to 2^64 - 1, or a word that is neither str nor bytes.
+    """
+    keys: list[bytes] = []
+    counts: list[int] = []
+    for word, count in words.items():
+        if not isinstance(word, (str, bytes)):
+            raise UsageError(f"the word {word!r} is neither str nor bytes.")
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 2**64:
+            raise UsageError(f"the count of {word!r} must be a whole number from 0 to 2^64 - 1, not {count!r}.")
+        if count:
+            keys.append(word.encode() if isinstance(word, str) else word)
+            counts.append(count)
+    # One word may stand there twice, as str and as bytes: rows of one word must be adjacent.
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+
+    def batches() -> Iterable[pa.RecordBatch]:
+        for first in range(0, len(order), BATCH_WORDS):
+            part = order[first : first + BATCH_WORDS]
+            yield pa.record_batch(
+                [
+                    pa.array([keys[i] for i in part], pa.binary()),
+                    pa.array([0] * len(part), pa.uint32()),
+                    pa.array([counts[i] for i in part], pa.uint64()),
+                ],
+                schema=SPILL_SCHEMA,
+            )
+
+    return batches

@@ -1,0 +1,270 @@
+"""Mixtures: how much each source counts in learning, as exact integer weights.
+
+A rule gives each source ℓ a share q_ℓ of the whole; its weight is w_ℓ = q_ℓ / p_ℓ with p_ℓ its raw share, so that the
+mean weight over the raw text is one. Weights become integers over one common scale (`Weights`), since the learner adds
+integers alone: then nothing depends on the order of additions, and equal mixtures give equal bytes.
+"""
+
+import decimal
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+
+from dist_bpe.counting.options import Unit
+from dist_bpe.errors import CountOverflowError, UsageError
+from dist_bpe.options import sentence_of
+
+REST = "*"
+SCALE = 1 << 16
+
+
+def _ratio(value: Any) -> Fraction:
+    """A number from 0 on, exactly as written: 0.3 is 3/10 and not the nearest double; "1/3" is a third."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, decimal.Decimal)):
+        raise ValueError("a number is needed, such as 3, 0.25 or '1/3'")  # noqa: TRY004  # pydantic takes ValueError
+    try:
+        ratio = Fraction(str(value))
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError("a number is needed, such as 3, 0.25 or '1/3'") from error
+    if ratio < 0:
+        raise ValueError("it must not be negative")
+    return ratio
+
+
+Ratio = Annotated[Fraction, BeforeValidator(_ratio), PlainSerializer(str)]
+
+
+class Mixture(BaseModel):
+    """How much each source counts. One rule at most (alpha, unimax, shares); the others go with any rule.
+
+    Attributes:
+        unit: what a source's size is measured in: "bytes", "characters" (of the words in the table), "words",
+            "documents".
+        alpha: temperature: q_ℓ ∝ n_ℓ^alpha. 1 is natural, 0 gives all sources the same share.
+        unimax: the same share to all, but no source more than this many times over; the rest goes to the others.
+        shares: shares by source; `*` for all others together. Sources that are not named share what is left to one in
+            natural proportion. With all named, or with `*`, only the proportions count.
+        multipliers: factors by source on top of the rule; `*` for all others.
+        caps: sources count as if they had been sampled down evenly to this many units, before the rule; `*` as above.
+        jitter: every word's count is multiplied by 0.9 to 1.1, by a stable hash of the word. It takes the many equal
+            counts of small sources apart; `balance` uses it.
+        scale: the integer that a weight of one becomes where weights have to be rounded.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    unit: Unit = "bytes"
+    alpha: Ratio | None = None
+    unimax: Ratio | None = None
+    shares: dict[str, Ratio] = {}
+    multipliers: dict[str, Ratio] = {}
+    caps: dict[str, Ratio] = {}
+    jitter: bool = False
+    scale: int = Field(default=SCALE, ge=1, le=1 << 40)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise UsageError(f"mixture: {sentence_of(error.errors()[0], type(self).model_fields)}") from None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "Mixture":
+        given = [name for name in ("alpha", "unimax", "shares") if getattr(self, name) not in (None, {})]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other")
+        if self.unimax == 0:
+            raise ValueError("unimax must allow some passes, more than 0")
+        return self
+
+    def as_toml(self) -> str:
+        """The `[mixture]` table of a configuration that gives this mixture."""
+        values = self.model_dump(exclude_defaults=True)
+        lines = ["[mixture]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in values.items() if not isinstance(value, dict)]
+        for name, table in values.items():
+            if isinstance(table, dict):
+                # A quoted key takes any name.
+                lines += [f"[mixture.{name}]", *(f"{json.dumps(key)} = {json.dumps(v)}" for key, v in table.items())]
+        return "\n".join(lines) + "\n"
+
+    def weights(self, sizes: Mapping[str, int]) -> "Weights":
+        """The integer weight of each source.
+
+        Weights whose smallest common integers do not pass `scale` are taken exactly. Others are brought to a mean of
+        `scale` over the raw text and rounded to the nearest integer, at least 1 where the weight is not 0. Both are
+        divided by their greatest common divisor. Since the mean is fixed, the weighted text is at most `scale` times
+        the raw text, and 2^64 is passed only by some 10^14 words.
+
+        Args:
+            sizes: the size of each source, in `unit`.
+
+        Raises:
+            UsageError: a source named here is not there, or nothing is left with a weight.
+        """
+        for option in ("shares", "multipliers", "caps"):
+            for name in getattr(self, option):
+                if name != REST and name not in sizes:
+                    raise UsageError(
+                        f"the mixture's {option} name the source {name!r}, which the table does not have; it has: "
+                        f"{', '.join(sizes)}."
+                    )
+        # Sources without any text weigh nothing and must not disturb the others' common divisor.
+        raw = {name: size for name, size in sizes.items() if size}
+        if not raw:
+            raise UsageError(f"no source holds any {self.unit}: there is nothing to mix.")
+        capped = {name: min(Fraction(size), _named(self.caps, name, Fraction(size))) for name, size in raw.items()}
+        wanted = self._sizes(capped)
+        exact = {name: wanted[name] / raw[name] * _named(self.multipliers, name, Fraction(1)) for name in raw}
+        if not any(exact.values()):
+            raise UsageError("the mixture gives every source a weight of 0: nothing is left to learn from.")
+        integers = _integers(exact, raw, self.scale)
+        weighted = sum(integers[name] * raw[name] for name in raw)
+        return Weights(
+            self.unit,
+            dict(sizes),
+            {name: integers.get(name, 1) for name in sizes},
+            Fraction(weighted, sum(raw.values())),
+            self.jitter,
+        )
+
+    def _sizes(self, sizes: dict[str, Fraction]) -> dict[str, Fraction]:
+        """What the rule makes of sizes; only the proportions count."""
+        if self.alpha is not None and self.alpha != 1:
+            # Decimal powers are the same on every machine, which those of the C library are not.
+            with decimal.localcontext(decimal.Context(prec=40)) as context:
+                alpha = context.divide(self.alpha.numerator, self.alpha.denominator)
+                return {
+                    name: Fraction(context.power(context.divide(size.numerator, size.denominator), alpha))
+                    if size
+                    else size
+                    for name, size in sizes.items()
+                }
+        if self.unimax is not None:
+            budget, given = sum(sizes.values(), Fraction(0)), {}
+            for i, (name, size) in enumerate(sorted(sizes.items(), key=lambda item: (item[1], item[0]))):
+                given[name] = min(size * self.unimax, budget / (len(sizes) - i))
+                budget -= given[name]
+            return given
+        if self.shares:
+            return self._shared(sizes)
+        return sizes
+
+    def _shared(self, sizes: dict[str, Fraction]) -> dict[str, Fraction]:
+        named = {name: share for name, share in self.shares.items() if name in sizes}
+        others = {name: size for name, size in sizes.items() if name not in named}
+        if not others:
+            return named
+        if REST in self.shares:
+            left = self.shares[REST]
+        else:
+            left = Fraction(1 - sum(named.values()))
+            if left < 0:
+                raise UsageError(
+                    f"the shares add up to {float(1 - left):g}, and {len(others)} sources are not named: keep them "
+                    "below 1, or name the rest with '*'."
+                )
+        whole = sum(others.values()) or Fraction(1)
+        return named | {name: left * size / whole for name, size in others.items()}
+
+
+def Temperature(alpha: Any, **options: Any) -> Mixture:
+    """The mixture with shares in proportion to size^alpha; options are the other fields of `Mixture`."""
+    return Mixture(alpha=alpha, **options)
+
+
+def UniMax(passes: Any, **options: Any) -> Mixture:
+    """The mixture of equal shares with at most so many passes over a source; options as in `Mixture`."""
+    return Mixture(unimax=passes, **options)
+
+
+def _named(table: Mapping[str, Fraction], name: str, default: Fraction) -> Fraction:
+    return table.get(name, table.get(REST, default))
+
+
+def _integers(weights: Mapping[str, Fraction], sizes: Mapping[str, int], scale: int) -> dict[str, int]:
+    common = math.lcm(*(weight.denominator for weight in weights.values()))
+    numbers = {name: int(weight * common) for name, weight in weights.items()}
+    divisor = math.gcd(*numbers.values())
+    if max(numbers.values()) // divisor > scale:
+        mean = sum(weights[name] * sizes[name] for name in weights) / sum(sizes.values())
+        numbers = {name: max(1, round(w / mean * scale)) if w else 0 for name, w in weights.items()}
+        divisor = math.gcd(*numbers.values())
+    return {name: number // divisor for name, number in numbers.items()}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The integer weights of a mixture over some sources.
+
+    Attributes:
+        unit: what sizes are measured in.
+        sizes: the raw size of each source.
+        integers: the weight of each source, without a common divisor.
+        mean: the mean weight over the raw text: the integer scale that stands for a weight of one.
+        jitter: see `Mixture.jitter`; weighted counts are in thousandths then.
+    """
+
+    unit: Unit
+    sizes: dict[str, int]
+    integers: dict[str, int]
+    mean: Fraction
+    jitter: bool = False
+
+    @property
+    def natural(self) -> bool:
+        """Whether learning goes as without a mixture."""
+        return set(self.integers.values()) == {1} and not self.jitter
+
+    @property
+    def scale(self) -> Fraction:
+        """What a weighted count is to be divided by to compare it with raw counts."""
+        return self.mean * (1000 if self.jitter else 1)
+
+    def least(self, min_pair_count: int) -> int:
+        """`min_pair_count`, which is meant in raw counts, in weighted ones: the least so many occurrences can weigh.
+
+        That is the smallest weight that is not 0, times 900 with jitter. So a pair is refused only if it stands fewer
+        than `min_pair_count` times in the text, and a common factor of all weights changes nothing. The mean weight in
+        its place would refuse frequent pairs of a language that is weighed down, and leave the vocabulary short.
+
+        Raises:
+            CountOverflowError: it does not fit into 64 bits.
+        """
+        smallest = min(weight for name, weight in self.integers.items() if weight and self.sizes[name])
+        least = min_pair_count * smallest * (900 if self.jitter else 1)
+        if least >= 2**64:
+            raise CountOverflowError(
+                f"min_pair_count {min_pair_count:,} passes 2^64 - 1 when it is weighted: lower it, or the mixture's "
+                "scale."
+            )
+        return least
+
+    def rows(self) -> list[tuple[str, float, float, float]]:
+        """(source, raw share, used share, multiplier) of each source, the largest raw share first."""
+        raw = sum(self.sizes.values())
+        rows = [
+            (
+                name,
+                size / raw,
+                float(self.integers[name] * size / (self.mean * raw)),
+                float(self.integers[name] / self.mean),
+            )
+            for name, size in self.sizes.items()
+        ]
+        return sorted(rows, key=lambda row: (-row[1], row[0]))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the manifest of a vocabulary records: weighted counts / scale are in units of raw counts."""
+        return {
+            "weights": self.integers,
+            "scale": str(self.scale),
+            "jitter": self.jitter,
+            "unit": self.unit,
+            "sizes": self.sizes,
+        }

@@ -1,0 +1,84 @@
+"""The options that decide the vocabulary."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ByteSize, Field, PlainSerializer
+
+from dist_bpe import _core
+from dist_bpe.errors import UsageError
+from dist_bpe.learning.mixture import Mixture
+from dist_bpe.options import Options
+from dist_bpe.pretokenize.preparation import SpecialToken
+
+BYTES = len(_core.byte_ids())
+
+
+def vocab_sizes(value: Any) -> Any:
+    """Sizes from one number, a list of them, or `8000,16000,32000`: each once, the smallest first."""
+    if isinstance(value, str):
+        if not all(size.strip().isascii() and size.strip().isdigit() for size in value.split(",")):
+            raise ValueError("whole numbers are needed, with commas between them")
+        value = [int(size) for size in value.split(",")]
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, (list, tuple)) or not value or not all(type(size) is int and size > 0 for size in value):
+        raise ValueError("whole numbers above 0 are needed")
+    return tuple(sorted(set(value)))
+
+
+VocabSizes = Annotated[
+    tuple[int, ...],
+    BeforeValidator(vocab_sizes),
+    # One size is written as the number it is.
+    PlainSerializer(lambda sizes: sizes[0] if len(sizes) == 1 else list(sizes)),
+]
+
+
+class LearnOptions(Options):
+    """What decides the vocabulary.
+
+    Attributes:
+        vocab_size: all tokens: bytes, merges and special tokens. Several sizes make several vocabularies from one
+            training to the largest: merges are nested.
+        mixture: how much each source counts; in a file it may stand as a table of its own, `[mixture]`.
+        parity: instead of a mixture, parity-aware merges on a parallel development set: "dev" (the language whose text
+            takes most tokens chooses the next merge), "ratio" (the one whose training text is compressed least, against
+            the lengths of parallel text), "window" (dev, but none chooses too often in a row), "hybrid" (dev after half
+            the merges).
+        min_pair_count: least count of a pair that is merged, in raw counts: see `Weights.least`.
+        min_word_count: rarer words take no part in learning.
+        max_token_bytes: tokens never grow longer than this.
+        special_tokens_first: special tokens get the ids from 0 on instead of the last ones.
+        pad_to_multiple: reserved tokens are added until the size is a multiple of this.
+        driver_memory: bytes that learning may take, by default what is free: a table that needs more is refused.
+    """
+
+    vocab_size: VocabSizes
+    mixture: Mixture = Mixture()
+    parity: Literal["dev", "ratio", "window", "hybrid"] | None = None
+    min_pair_count: int = Field(default=2, ge=1)
+    min_word_count: int = Field(default=1, ge=1)
+    max_token_bytes: int | None = Field(default=None, ge=2)
+    special_tokens_first: bool = False
+    pad_to_multiple: int | None = Field(default=None, ge=1)
+    driver_memory: ByteSize | None = Field(default=None, ge=1)
+
+    def merges(self, special_tokens: Sequence[SpecialToken]) -> int:
+        """How many merges fill the largest vocabulary.
+
+        Raises:
+            UsageError: the bytes and special tokens alone are more than the smallest.
+        """
+        least = BYTES + len(special_tokens)
+        if self.vocab_size[0] < least:
+            raise UsageError(
+                f"vocab_size {self.vocab_size[0]:,} is too small: {BYTES} bytes and {len(special_tokens)} special "
+                f"tokens alone take {least:,}. Ask for {least:,} or more."
+            )
+        return self.largest - least
+
+    @property
+    def largest(self) -> int:
+        """The largest vocabulary asked for."""
+        return self.vocab_size[-1]

@@ -1,0 +1,190 @@
+"""Probe texts, and whether a pattern cuts them, and alike in other libraries."""
+
+import functools
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from dist_bpe.errors import UsageError
+from dist_bpe.pretokenize.patterns import KNOWN_NAMES, Pattern, compile_regex, find
+
+
+@functools.cache
+def resolve(text: str) -> Pattern:
+    """The pattern of a name or text, as `find`, once it is seen to cut the probe texts.
+
+    Raises:
+        UsageError: an unknown name; a text that does not compile, matches nothing, or splits nothing.
+    """
+    pattern = find(text)
+    if pattern.name is not None:
+        return pattern
+    compiled = compile_regex(pattern.regex)
+    if not any(match.group() for probe in PROBES for match in compiled.finditer(probe)):
+        raise UsageError(
+            f"the pattern {text!r} matches nothing in texts of {len(PROBES)} kinds (32 scripts, code, digits, white "
+            f"space), so each document would be one word; the patterns with a name are: {KNOWN_NAMES}."
+        )
+    if all(len(pattern.words(probe)) == 1 for probe in PROBES):
+        raise UsageError(
+            f"the pattern {text!r} splits nothing: it takes each text as one word; the patterns with a name are: "
+            f"{KNOWN_NAMES}."
+        )
+    return pattern
+
+
+def warnings_for(pattern: Pattern) -> list[str]:
+    """What a user of a custom pattern should know before counting: where a library would cut the probe texts otherwise.
+
+    Each library is asked if it is installed. The named patterns are not asked about: the tests of this package hold
+    them equal, and each export is compared again.
+    """
+    if pattern.name is not None:
+        return []
+    shown = f"the pattern {pattern.regex!r}"
+    warnings = []
+    whole = sum(len(pattern.words(probe)) == 1 for probe in PROBES)
+    if 2 * whole > len(PROBES):
+        warnings.append(
+            f"{shown} leaves {whole} of {len(PROBES)} probe texts whole: words can be as long as documents."
+        )
+    compiled = compile_regex(pattern.regex)
+    if any(sum(len(match.group()) for match in compiled.finditer(probe)) < len(probe) for probe in PROBES):
+        warnings.append(
+            f"{shown} leaves text between its matches: it is kept as words of its own, and in `tokenizers` too, but "
+            r"`tiktoken` drops it; end the pattern with |[\s\S] to take every such character as a word."
+        )
+        libraries = {"tokenizers": differs_in_tokenizers}
+    else:
+        libraries = {"tokenizers": differs_in_tokenizers, "tiktoken": differs_in_tiktoken}
+    for library, differs in libraries.items():
+        try:
+            probe = differs(pattern, PROBES)
+        except ImportError:
+            continue
+        except ValueError as error:
+            warnings.append(f"`{library}` cannot read {shown} ({error}): the vocabulary will be of no use there.")
+            continue
+        if probe is not None:
+            warnings.append(
+                f"`{library}` cuts {probe!r} otherwise by {shown}: the vocabulary will give other ids there."
+            )
+    return warnings
+
+
+def differs_in_tokenizers(pattern: Pattern, texts: Iterable[str]) -> str | None:
+    """The first of some texts that Hugging Face `tokenizers` cuts otherwise by a pattern.
+
+    Raises:
+        ImportError: it is not installed.
+        ValueError: its engine does not read the pattern.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    try:
+        expressions = [Regex(text) for text in pattern.tokenizers_regexes]
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError(str(error)) from error
+    splitter: Any
+    if pattern.byte_level:
+        splitter = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    else:
+        splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(text, "isolated") for text in expressions])
+    for text in texts:
+        found = splitter.pre_tokenize_str(text)
+        cuts = [text[start:end].encode() for _, (start, end) in found if start < end]
+        if cuts != pattern.words(text):
+            return text
+    return None
+
+
+def differs_in_tiktoken(pattern: Pattern, texts: Iterable[str]) -> str | None:
+    """The first of some texts that `tiktoken` cuts otherwise by a pattern.
+
+    Its cuts do not show, its ids do. So each text gets a vocabulary in which they tell: every word is a token, and so
+    are the two bytes across every border, of lower rank than all words. A piece that is one of the words becomes that
+    one token, since whole pieces are looked up first; a piece that holds a border has its two bytes merged before all
+    else; and a piece that is less than a word is not the word's token.
+
+    Raises:
+        ImportError: it is not installed.
+        ValueError: its engine does not read the pattern.
+    """
+    import tiktoken
+
+    for text in texts:
+        words = pattern.words(text)
+        ranks = {bytes([byte]): byte for byte in range(256)}
+        for before, after in itertools.pairwise(words):
+            ranks.setdefault(before[-1:] + after[:1], len(ranks))
+        for word in words:
+            ranks.setdefault(word, len(ranks))
+        encoding = tiktoken.Encoding("probe", pat_str=pattern.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
+        if encoding.encode_ordinary(text) != [ranks[word] for word in words]:
+            return text
+    return None
+
+
+PROBES: tuple[str, ...] = (
+    # 32 scripts: a greeting or two, a number, and the punctuation of the place.
+    "Good morning, world! The year has 365 days.",
+    "Grüße aus Köln, déjà-vu à l'été, Łódź, İstanbul, xin chào các bạn.",
+    "Καλημέρα, κόσμε! Τι κάνεις σήμερα; 24 ώρες.",
+    "Доброе утро, мир! Ещё 7 дней; щука — рыба.",
+    "Բարի լույս, աշխարհ։ 100 տարի։",
+    "დილა მშვიდობისა, სამყარო! 12 თვე.",
+    "שלום עולם, בֹּקֶר טוֹב! יש 7 ימים.",
+    "صباح الخير يا عالم، السَّلَامُ عَلَيْكُمْ ١٢٣٤ يوم؟",
+    "नमस्ते दुनिया! हिन्दी में १२३ शब्द हैं।",
+    "নমস্কার বিশ্ব! বাংলায় ৪৫ শব্দ।",
+    "ਸਤ ਸ੍ਰੀ ਅਕਾਲ ਦੁਨੀਆ! ੬੭ ਦਿਨ।",
+    "નમસ્તે દુનિયા! ગુજરાતી ૮૯.",
+    "ନମସ୍କାର ବିଶ୍ୱ! ଓଡ଼ିଆ ୧୨।",
+    "வணக்கம் உலகம்! தமிழ் மொழி 30.",
+    "నమస్కారం ప్రపంచం! తెలుగు ౪౫.",
+    "ನಮಸ್ಕಾರ ಜಗತ್ತು! ಕನ್ನಡ ೬೭.",
+    "നമസ്കാരം ലോകം! മലയാളം ൮൯.",
+    "ආයුබෝවන් ලෝකය! සිංහල 15.",
+    "สวัสดีชาวโลก วันนี้ที่ ๒๕ อากาศดีมาก",
+    "ສະບາຍດີ ໂລກ ໑໒",
+    "བཀྲ་ཤིས་བདེ་ལེགས། འཛམ་གླིང་ ༡༢",
+    "မင်္ဂလာပါ ကမ္ဘာ ၁၂၃။",
+    "សួស្តី ពិភពលោក ១២៣។",
+    "ሰላም ዓለም፣ ፲፪ ወራት።",
+    "ᎣᏏᏲ ᎡᎶᎯ 5.",
+    "ᠰᠠᠶᠢᠨ ᠪᠠᠶᠢᠨ᠎ᠠ ᠤᠤ ᠑᠒",
+    "你好，世界！今天是2024年5月1日。",
+    "こんにちは、せかい！ｶﾀｶﾅ ３つ。",
+    "コンピューター・プログラム１２",
+    "안녕하세요, 세계! 오늘은 5월 1일입니다.",
+    "ܫܠܡܐ ܥܠܡܐ ߊߞߋ ⵣⵓⵍ",
+    # Code: indentation by spaces and tabs, operators, names, blank lines with white space in them.
+    "def f(x):\n    if x >= 10:\n        return x_y['key'] != \"b\\n\"\n\n    return -1  # done\n",
+    "\tfor (int i = 0; i < n; ++i) {\n\t\ta[i] += b->c;\r\n\t}\r\n",
+    '<a href="https://example.org/p?q=1&r=2#top">x</a>\n  \n\t \n{"k": [1, 2.5e-3, null]}',
+    # Digits: one to seven, with separators, of other scripts, fractions, Roman numerals, ideographs.
+    "1 12 123 1234 12345 123456 1234567 3.14159 1,000,000 0x1F 007 2e10",
+    "½ ²³ Ⅷ ٣٤٥٦ ३४५६ 〇一二三 ①② 𝟘𝟙𝟚𝟛",
+    # Apostrophes: contractions in both cases, U+017F (an s to engines that fold case), typographic, stacked.
+    "don't DON'T I'll I'LL we've WE'VE you're'd it's IT'S a'ſ 'tis ''s 'rE o’clock '",
+    # White space: runs before words, at line ends, before the end, alone; the kinds engines disagree on.
+    "a  b   c    d\n\n\ne \n f\t\t g",
+    "a\r\n\r\nb\rc \r\n d\n \n",
+    "x  \n\n y ",
+    "end of text \n  ",
+    "   \n\t\n   ",
+    "\n",
+    "a\u00a0\u00a0b\u2003c\u3000\u3000d\u2028e\u2029f\u0085g\u0085\n\u1680h",
+    "a\x0b\x0cb\x1c\x1d\x1e\x1fc\u200b\u200d\ufeffd\u180ee\u2060",
+    "\x00\x01 \x7f\x00",
+    # Symbols and emoji: skin tones, joined families, flags, keycaps, surrogate pairs in UTF-16.
+    "🙂🙃 👩🏽‍💻 👨‍👩‍👧‍👦 🇮🇹🇰🇷 1️⃣ ❤️ ☃︎ 𝒳𝓎 🜁",
+    "€5 £6 ¥7 ± × ÷ √ ∞ ≠ → … «quoted» „low“ ‘single’ — – ‐ §¶ ©®™",
+    "!!! ??? ... ---- ==== //// **bold** __init__ ~~~ `x` @user #tag $VAR %d ^ & |",
+    # Combining marks: decomposed letters, several on one, at the start, after a space and a digit.
+    "e\u0301te\u0301 a\u0308\u0301o\u0327 \u0301x 1\u0301 \u20dd a\u0301\u0302\u0303b हि\u0903न्दी\u094d",
+)
+"""Texts on which engines are compared: 32 scripts, code, digits, apostrophes, white space, symbols, combining marks.
+
+Only code points that every engine has long known: on newer letters the Unicode tables differ, see docs/patterns.md.
+"""

@@ -1,0 +1,308 @@
+"""Patterns: how a text is cut into words before anything is counted, by name or by any regular expression.
+
+A pattern is stored once, as the text that Python's `regex` module reads. The libraries that later read an exported
+vocabulary run other regex engines, so a named pattern also knows the texts that mean the same there; for a custom one
+`warnings_for` compares the engines on the probe texts.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from dist_bpe import _core
+from dist_bpe.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Pattern:
+    r"""A way to cut text into words; every character of the text is in exactly one word.
+
+    Attributes:
+        regex: the pattern as the `regex` module reads it; each match is a word, and so is what stands between two.
+        name: None for a custom pattern.
+        summary: what it does, in a line.
+        tokenizers: the texts that mean the same to Oniguruma, the engine in Hugging Face `tokenizers`, where the first
+            would not: there `{1,3}+` is not possessive and `$` stands before every line end. Of several, each cuts what
+            those before it have left between their matches, and their matches too; with none, nothing is cut.
+        tiktoken: the text for `fancy-regex`, the engine in `tiktoken`.
+        byte_level: the `ByteLevel` pre-tokenizer of `tokenizers` has this pattern built in.
+        llama_cpp: the pre-tokenizer of llama.cpp to convert with.
+        aliases: other published texts of the same meaning, recognised when a vocabulary is read.
+    """
+
+    regex: str
+    name: str | None = None
+    summary: str = ""
+    tokenizers: tuple[str, ...] | None = None
+    tiktoken: str | None = None
+    byte_level: bool = False
+    llama_cpp: str | None = None
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def native(self) -> bool:
+        """Whether the compiled module has a scanner for it, some hundred times as fast as `words`."""
+        return self.name in _core.PATTERNS
+
+    @property
+    def tokenizers_regexes(self) -> tuple[str, ...]:
+        """The texts to hand to `tokenizers`, one `Split` each."""
+        return (self.regex,) if self.tokenizers is None else self.tokenizers
+
+    @property
+    def tiktoken_regex(self) -> str:
+        """The text to hand to `tiktoken`."""
+        return self.tiktoken or self.regex
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text known to mean this pattern by itself."""
+        alone = self.tokenizers_regexes if len(self.tokenizers_regexes) == 1 else ()
+        return (self.regex, *alone, self.tiktoken_regex, *self.aliases)
+
+    def pieces(self, text: str) -> list[str]:
+        """Cut a text into words, through the `regex` module; there may be empty ones among them.
+
+        The whole match counts, so capture groups change nothing; empty matches are passed over; text between matches is
+        kept as words of its own, as the behaviour "isolated" of `tokenizers` does. (`tiktoken` drops such text.)
+        """
+        compiled = compile_regex(self.regex)
+        if not compiled.groups:
+            found: list[str] = compiled.findall(text)
+            # Matches never overlap, so only their lengths can show that something was lost between them.
+            if sum(map(len, found)) == len(text):
+                return found
+        return _isolated(compiled.finditer(text), text)
+
+    def words(self, text: str) -> list[bytes]:
+        """The pieces as bytes, without empty ones.
+
+        Raises:
+            UsageError: the text has a lone surrogate.
+        """
+        try:
+            return [piece.encode() for piece in self.pieces(text) if piece]
+        except UnicodeEncodeError as error:
+            raise surrogate_error(text) from error
+
+
+def _isolated(matches: Iterable[Any], text: str) -> list[str]:
+    """The matches and what stands between them, in order, without empty pieces."""
+    words = []
+    end = 0
+    for match in matches:
+        start, stop = match.span()
+        if start == stop:
+            continue
+        if end < start:
+            words.append(text[end:start])
+        words.append(text[start:stop])
+        end = stop
+    if end < len(text):
+        words.append(text[end:])
+    return words
+
+
+GPT2 = Pattern(
+    name="gpt2",
+    summary="GPT-2's: English contractions in small letters, runs of letters, numbers, others, each with its space",
+    regex=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    # The text `tiktoken` publishes: the possessive forms keep its engine from walking back through long runs.
+    tiktoken=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    byte_level=True,
+    llama_cpp="gpt-2",
+    aliases=(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
+)
+GPT2_MARKS = Pattern(
+    name="gpt2-marks",
+    summary="as gpt2, but marks belong to letters: for Hindi, Thai and all scripts whose vowels are marks",
+    regex=r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+",
+    tiktoken=(r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}\p{M}]++| ?\p{N}++| ?[^\s\p{L}\p{M}\p{N}]++|\s++$|\s+(?!\S)|\s"),
+)
+CL100K = Pattern(
+    name="cl100k",
+    summary="GPT-4's: contractions in any case, letters with one other character before, up to three digits, line ends",
+    regex=(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    # Greedy quantifiers give the same matches, since no alternative can go on after giving a character back.
+    tokenizers=(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?![\s\S])|\s*[\r\n]"
+        r"|\s+(?!\S)|\s",
+    ),
+    llama_cpp="dbrx",
+)
+LLAMA3 = Pattern(
+    name="llama3",
+    summary="Llama 3's: as cl100k, but white space at the end of a text is cut at its line ends too",
+    regex=(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="llama-bpe",
+)
+QWEN2 = Pattern(
+    name="qwen2",
+    summary="Qwen 2's: as llama3, but every digit is a word",
+    regex=LLAMA3.regex.replace(r"\p{N}{1,3}", r"\p{N}"),
+    llama_cpp="qwen2",
+)
+O200K = Pattern(
+    name="o200k",
+    summary="GPT-4o's: as llama3, but marks belong to letters, a capital after a small letter begins a word",
+    regex=(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="gpt-4o",
+)
+# DeepSeek-V3 cuts three times: at numbers, at runs of kana and ideographs, and what is left by its third expression,
+# for which a text then ends before a number or an ideograph. In one expression that is written out: what the range
+# holds that is no letter or mark (its signs, its unassigned code points), letters and marks outside of it (all but the
+# other categories), and at the end what no expression takes, which `tokenizers` keeps together up to the next match.
+_RANGE = "\u4e00-\u9fa5\u3040-\u30ff"
+_RANGE_SIGNS = "\u309b\u309c\u30a0\u30fb"
+_RANGE_GAPS = "\u3040\u3097\u3098"
+_RANGE_LETTERS = "\u4e00-\u9fa5\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+_LETTERS = rf"[^\p{{P}}\p{{S}}\p{{N}}\p{{Z}}\p{{C}}{_RANGE}]"
+_ASCII_SIGN = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"""
+DEEPSEEK3 = Pattern(
+    name="deepseek3",
+    summary="DeepSeek-V3's: digits in threes, kana and ideographs, and words with marks are cut one after another",
+    regex=(
+        rf"\p{{N}}{{1,3}}|[{_RANGE_GAPS}]?[{_RANGE_LETTERS}]+|[{_RANGE_SIGNS}]+|[{_RANGE_GAPS}]+(?![{_RANGE_LETTERS}])"
+        rf"|{_ASCII_SIGN}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}\p{{N}}{_RANGE}]?{_LETTERS}+"
+        rf"| ?[^\p{{L}}\p{{M}}\p{{N}}\p{{Z}}\p{{C}}{_RANGE_SIGNS}]+[\r\n]*|\s*[\r\n]+"
+        rf"|\s+(?![^\s\p{{N}}{_RANGE}])|\s+|[^\s\p{{L}}\p{{M}}\p{{P}}\p{{S}}\p{{N}}{_RANGE}]+(?!{_LETTERS})"
+    ),
+    tokenizers=(
+        r"\p{N}{1,3}",
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        _ASCII_SIGN + "[A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*"
+        "|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    ),
+    llama_cpp="deepseek-v3",
+)
+NONE = Pattern(
+    name="none",
+    summary="no cut: each text between special tokens is one word",
+    regex=r"[\s\S]+",
+    tokenizers=(),
+)
+DIGITS = {
+    "digits1": r"\p{N}",
+    "digits3": r"\p{N}{1,3}",
+    "digits3r": r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+}
+"""Other rules for numbers, as they are added to a name (`o200k+digits3r`): each digit a word; groups of three from the
+left; groups of three from the right, so that thousands stay whole. No space before a number is part of its word."""
+_NUMBERS = regex.compile(r"(?<=^|\|)(?: \?)?\\p\{N\}(?:\{1,3\})?\+{0,2}(?=\||$)")
+
+
+def _with_digits(pattern: Pattern, digits: str) -> Pattern:
+    """A pattern with another rule for numbers, in each of its texts."""
+
+    def changed(text: str) -> str:
+        return str(_NUMBERS.sub(lambda _: DIGITS[digits], text))
+
+    return Pattern(
+        name=f"{pattern.name}+{digits}",
+        summary=f"as {pattern.name}, numbers by {digits}",
+        regex=changed(pattern.regex),
+        tokenizers=None if pattern.tokenizers is None else tuple(map(changed, pattern.tokenizers)),
+        tiktoken=pattern.tiktoken and changed(pattern.tiktoken),
+    )
+
+
+def _variants() -> Iterator[Pattern]:
+    """Every pattern, and behind it those with other rules for numbers than its own, each meaning once."""
+    has: dict[str, tuple[str, ...]] = {
+        "cl100k": ("digits3",),
+        "llama3": ("digits3", "digits1"),  # the latter is qwen2
+        "qwen2": tuple(DIGITS),  # llama3's, but its own
+        "o200k": ("digits3",),
+        "deepseek3": ("digits3",),
+        "none": tuple(DIGITS),
+    }
+    for pattern in (GPT2, GPT2_MARKS, CL100K, LLAMA3, QWEN2, O200K, DEEPSEEK3, NONE):
+        yield pattern
+        yield from (_with_digits(pattern, digits) for digits in DIGITS if digits not in has.get(str(pattern.name), ()))
+
+
+PATTERNS: dict[str, Pattern] = {str(pattern.name): pattern for pattern in _variants()}
+"""The patterns that have a name. One definition here, and a rule in the native scanner, make a new one."""
+_OTHER_NAMES = {
+    "cl100k+digits3": "cl100k",
+    "llama3+digits1": "qwen2",
+    "llama3+digits3": "llama3",
+    "qwen2+digits1": "qwen2",
+    "qwen2+digits3": "llama3",
+    "qwen2+digits3r": "llama3+digits3r",
+    "o200k+digits3": "o200k",
+    "deepseek3+digits3": "deepseek3",
+}
+KNOWN_NAMES = ", ".join(name for name in PATTERNS if "+" not in name)
+"""The names to choose from, for messages; `+digits1` and so on go with all but the last."""
+_BY_TEXT = {text: pattern for pattern in PATTERNS.values() for text in pattern.texts}
+_BY_SPLITS = {pattern.tokenizers_regexes: pattern for pattern in PATTERNS.values() if not pattern.byte_level}
+
+
+@functools.cache
+def compile_regex(text: str) -> "regex.Pattern[str]":
+    return regex.compile(text)
+
+
+def find(text: str) -> Pattern:
+    """The pattern of a name, of a text that a named one is known by, or of any text that compiles.
+
+    Raises:
+        UsageError: no such name, or the text does not compile.
+    """
+    if text in PATTERNS or text in _OTHER_NAMES:
+        return PATTERNS[_OTHER_NAMES.get(text, text)]
+    if text in _BY_TEXT:
+        return _BY_TEXT[text]
+    if not text:
+        raise UsageError(f"the pattern is empty; name one ({KNOWN_NAMES}) or give a regular expression.")
+    if regex.fullmatch(r"[A-Za-z][\w.-]*(?:\+digits\w*)*", text):
+        raise UsageError(
+            f"unknown pattern {text!r}; the known names are: {KNOWN_NAMES}, and all but none with "
+            f"+{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look "
+            f"like (write (?:{text}) if it is one)."
+        )
+    try:
+        compiled = compile_regex(text)
+    except (regex.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"the pattern {text!r} does not compile: {error}.") from error
+    if compiled.flags & regex.REVERSE:
+        raise UsageError(f"the pattern {text!r} searches backwards; leave out its flag (?r), words go forwards.")
+    return Pattern(text)
+
+
+def find_splits(texts: Sequence[str]) -> Pattern:
+    """The pattern of the texts that `tokenizers` splits by, one after another: see `Pattern.tokenizers_regexes`.
+
+    Raises:
+        UsageError: several texts that no named pattern has, or one that does not compile.
+    """
+    if tuple(texts) in _BY_SPLITS:
+        return _BY_SPLITS[tuple(texts)]
+    if len(texts) == 1:
+        return find(texts[0])
+    raise UsageError(
+        f"text is cut {len(texts)} times, by {' and then '.join(map(repr, texts))}, as no pattern here does."
+    )
+
+
+def surrogate_error(text: str) -> UsageError:
+    """The error of a text that has no UTF-8 form; the same on every way in."""
+    at = next((i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff"), 0)
+    return UsageError(
+        f"the text has a lone surrogate, U+{ord(text[at]):04X}, at character {at:,}, which UTF-8 cannot write; "
+        "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+    )

@@ -1,0 +1,1 @@
+"""A run folder: what fills it, who owns it, where it stands."""

@@ -1,0 +1,173 @@
+"""A finished table is put in its place: counted, added up, or imported."""
+
+import contextlib
+import hashlib
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dist_bpe.counting.options import CountOptions
+from dist_bpe.counting.table import CountTable, add_tables, manifest
+from dist_bpe.counting.tasks import FAN_IN, merge_part, merge_tasks
+from dist_bpe.counting.wordlists import WordList, gather
+from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.pretokenize.checks import resolve, warnings_for
+from dist_bpe.progress import Progress
+from dist_bpe.run.lease import Lease
+from dist_bpe.run.report import RunReport, warn
+from dist_bpe.storage.bucket import BucketPath
+from dist_bpe.storage.files import (
+    RunPath,
+    move,
+    parse_path,
+    publish_folder,
+    put,
+    remove,
+    sealed,
+    to_json,
+    unsealed,
+    write,
+)
+from dist_bpe.storage.layout import COUNTS, PLAN
+from dist_bpe.vocabulary.data import check_special_tokens
+
+
+def _of_table(plan: dict[str, Any], manifest: bytes) -> bytes:
+    return sealed(plan | {"table": hashlib.sha256(manifest).hexdigest()})
+
+
+def publish_table(
+    output: RunPath,
+    staging: RunPath,
+    parts: Sequence[dict[str, Any]],
+    content: bytes,
+    owned: Lease | None = None,
+) -> None:
+    """Move the finished table to its place."""
+    if isinstance(output, BucketPath):
+        _publish_objects(output, staging, parts, content, owned)
+        return
+    if isinstance(staging, BucketPath):
+        raise TypeError("what is staged in an object store belongs to a run there")
+    if owned:
+        owned.check()
+    # Every path begins or ends in staging, which only the owner can reach.
+    folder = staging / COUNTS
+    folder.mkdir(exist_ok=True)
+    for part in parts:
+        if (staging / part["file"]).exists():
+            move(staging / part["file"], folder / part["file"])
+    # Only by renames, so that the folder never holds what a crash left half-written.
+    write(staging / "manifest.json", content)
+    move(staging / "manifest.json", folder / "manifest.json")
+    if plan := unsealed(staging / PLAN):
+        write(staging / PLAN, _of_table(plan, content))
+    if (output / COUNTS).exists():
+        move(output / COUNTS, staging / f"replaced-{uuid.uuid4().hex}")
+    move(folder, output / COUNTS)
+    if plan:
+        move(staging / PLAN, output / PLAN)
+    remove(staging)
+
+
+def _publish_objects(
+    output: BucketPath,
+    staging: RunPath,
+    parts: Sequence[dict[str, Any]],
+    content: bytes,
+    owned: Lease | None,
+) -> None:
+    """Copy the parts to their place, and put the manifest there: the one step that makes the table.
+
+    Parts are named by their content: those of one table never touch those of another, and readers of the old table keep
+    theirs until the end. The manifest is put on the condition that nobody has put one since this driver was the owner.
+    """
+    folder = output / COUNTS
+    manifest = folder / "manifest.json"
+    before = manifest.version()
+    if owned:
+        owned.check(now=True)
+    for part in parts:
+        source = staging / part["file"]
+        if isinstance(source, BucketPath):
+            source.copy(folder / part["file"])
+        else:
+            put(source, folder / part["file"])
+    if not manifest.replace(content, before):
+        raise RunError(
+            f"something else has put a count table into {output} at this moment; this one was not put there."
+        )
+    if owned:
+        owned.check(now=True)
+    if plan := unsealed(staging / PLAN):
+        write(output / PLAN, _of_table(plan, content))
+    named = {part["file"] for part in parts} | {"manifest.json"}
+    old = [folder / name for name in folder.sizes() if name not in named]
+    if owned:
+        owned.check(now=True)
+    folder.delete(old)
+    remove(staging)
+
+
+def add_runs(
+    runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bool, progress: Progress, report: RunReport
+) -> CountTable:
+    """Add the count tables of run folders into another; see `add_tables`."""
+    output = parse_path(output)
+    progress.fields["run"] = str(output)
+    tables = [CountTable.open(run) for run in runs]
+    if any(table.folder in (output, output / COUNTS) for table in tables):
+        raise UsageError(f"{output} is one of the runs to add: name another folder for the sum.")
+    if len(tables) < 2:
+        raise UsageError("name at least two run folders to add.")
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
+        add_tables(tables, folder)
+        stage.advance(len(tables[0].parts))
+    report.stages = progress.records
+    report.table = CountTable.open(output)
+    return report.table
+
+
+def run_import(
+    lists: Sequence[WordList],
+    output: str | RunPath,
+    overwrite: bool,
+    config: CountOptions,
+    progress: Progress,
+    report: RunReport,
+) -> CountTable:
+    """Gather lists of words into a table; see `import_counts`."""
+    output = parse_path(output)
+    progress.fields["run"] = str(output)
+    pattern = resolve(config.pattern)
+    check_special_tokens(config.special_tokens)
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    fresh = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        if fresh:
+            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+        where = output if isinstance(output, Path) else None
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=where)))
+        with progress.stage("gather", unit="words") as stage:
+            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
+        for text in warnings + warnings_for(pattern):
+            warn(progress, report, text)
+        if not commits:
+            raise SourceError("no words found: the lists hold none with a count above zero.")
+        with progress.stage("merge", config.partitions, "parts") as stage:
+            parts = []
+            for task in merge_tasks(commits, staging, config.partitions, config.min_word_count, FAN_IN):
+                parts.append(merge_part(task))
+                stage.advance(1)
+        texts = tuple(token.text for token in config.special_tokens)
+        values = manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {})
+        publish_table(output, staging, parts, to_json(values))
+    report.table = CountTable.open(output)
+    return report.table

@@ -1,0 +1,185 @@
+"""A run is begun, gone on with, or refused: what it was planned with, and whether that is what is asked for now."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from dist_bpe import _core
+from dist_bpe.corpus.plan import Plan
+from dist_bpe.corpus.shard import SPLIT
+from dist_bpe.corpus.source import Source
+from dist_bpe.counting.table import FORMAT_VERSION, CountTable
+from dist_bpe.errors import DistBpeError, RunError
+from dist_bpe.progress import Progress
+from dist_bpe.run.config import RunConfig
+from dist_bpe.run.lease import RELEASED, Lease
+from dist_bpe.storage.bucket import BucketPath
+from dist_bpe.storage.files import RunPath, move, remove, sealed, unsealed, write
+from dist_bpe.storage.layout import COUNTS, LEASE, PLAN
+
+MOST_SHOWN = 5
+PATTERN = "pattern"
+
+
+def fingerprint(planned: Plan, sources: list[Source], options: dict[str, Any]) -> dict[str, Any] | None:
+    """All that decides a count table, as plain values without secrets; None if documents in memory cannot be compared.
+
+    Args:
+        planned: the files with size and time, and the borders of the shards.
+        sources: how they are read.
+        options: those of counting that decide the table, by name.
+    """
+    borders = hashlib.sha256()
+    for shard in planned.shards:
+        for piece in shard.pieces:
+            borders.update(f"{shard.index} {piece.format} {piece.name} {piece.first} {piece.last}\n".encode())
+    memory: dict[str, str] = {}
+    for shard in planned.shards:
+        for piece in shard.pieces:
+            if piece.documents is not None:
+                # `open` is that of our own stand-ins for datasets, which name a folder or a revision of the Hub.
+                known = getattr(piece.documents, "_fingerprint", None)
+                if known is None and hasattr(piece.documents, "open"):
+                    known = repr(piece.documents)
+                if known is None:
+                    return None
+                memory[piece.name] = str(known)
+    return {
+        "count format": FORMAT_VERSION,
+        "Unicode tables": _core.UNICODE_TABLES,
+        "options": options,
+        "sources": {
+            source.name: {
+                "text": source.text,
+                "group_by": source.group_by,
+                "sample_fraction": source.sample_fraction,
+                "max_bytes": source.max_bytes,
+                "seed": source.seed,
+            }
+            for source in sources
+        },
+        "files": {
+            file.path: {"source": file.source, "format": file.format, "size": file.size, "modified": file.modified}
+            for file in planned.files
+        },
+        "datasets": memory,
+        "shards": {"number": len(planned.shards), "borders": borders.hexdigest(), "pieces when split": SPLIT},
+        "policies": {
+            source.name: {"on_bad_file": source.on_bad_file, "on_bad_row": source.on_bad_row} for source in sources
+        },
+    }
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What keeps a run planned with `old` from going on with `new`, a phrase each; empty if nothing does."""
+    found = list(_differences(old, new, ""))
+    # The borders of shards follow from the rest, and say something only where nothing else does.
+    return [text for text in found if not text.startswith("shards ")] or found
+
+
+def _differences(old: Any, new: Any, name: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            inner = key if name in ("", "options", "files", "datasets", "sources") else f"{name} {key}"
+            if key not in new:
+                yield f"{inner} is gone"
+            elif key not in old:
+                yield f"{inner} is new"
+            else:
+                yield from _differences(old[key], new[key], inner)
+    elif old != new and not (name.rpartition(" ")[2].startswith("on_bad_") and old == "error"):
+        yield f"{name} was {old!r} and is {new!r}"
+
+
+def shown(texts: list[str]) -> str:
+    """Some differences in one phrase."""
+    more = len(texts) - MOST_SHOWN
+    return "; ".join(texts[:MOST_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def begin_or_resume(
+    output: RunPath, owned: Lease, planned: dict[str, Any] | None, config: RunConfig, progress: Progress
+) -> None:
+    """Leave a staging folder with this plan in it, new or to go on with; none if the table is there already.
+
+    Raises:
+        RunError: what lies there, finished or not, was made of other inputs or by other options.
+    """
+    # The plan lies where what it speaks of lies: in staging first, and beside the table once that is finished.
+    begun, finished = owned.staging / PLAN, output / PLAN
+    if owned.staging.exists():
+        old = unsealed(begun)
+        if config.restart or not old or planned is None:
+            owned.check(now=True)
+            remove(owned.staging)
+        elif changed := differences(_without_table(old), planned):
+            raise RunError(
+                f"{output} holds an unfinished run that this command cannot go on with: {shown(changed)}. Give the "
+                "command it was begun with, name another folder, or begin anew with --restart."
+            )
+        else:
+            write(begun, sealed(planned))  # with the policies of now
+            return
+    if (output / COUNTS).exists() and not config.overwrite and not config.restart:
+        old = unsealed(finished) if planned else None
+        if old and old.get("table") != CountTable.open(output).digest:
+            old = None  # the table was put there by something else
+        changed = differences(_without_table(old), planned) if old and planned else []
+        if old and not changed:
+            progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
+            return
+        raise RunError(
+            f"{output} holds a count table already{' of another run' if changed else ''}"
+            f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
+            "folder, or replace it with --overwrite."
+        )
+    owned.begin()
+    staging = owned.staging
+    if isinstance(staging, BucketPath):
+        write(staging / PLAN, sealed(planned or {}))
+        try:
+            owned.check(now=True)
+        except RunError:
+            remove(staging)
+            raise
+        return
+    # Made whole beside its name, so that a staging folder always holds its plan.
+    new = staging.with_name(f".{staging.name}")
+    remove(new)
+    new.mkdir()
+    if planned is not None:
+        write(new / PLAN, sealed(planned))
+    owned.check()
+    move(new, staging)
+
+
+def _without_table(plan: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plan.items() if name != "table"}
+
+
+def remove_if_empty(output: RunPath) -> None:
+    """Remove the folders that this run made, if it leaves nothing in them, and no other driver has come since."""
+    with contextlib.suppress(OSError, DistBpeError):
+        if any(path.name != LEASE for path in output.iterdir()):
+            return
+        for file in (output / LEASE).iterdir():
+            if not file.read_text().startswith(RELEASED):
+                return
+            file.unlink()
+        (output / LEASE).rmdir()
+        output.rmdir()
+
+
+def leave_or_remove(output: RunPath, owned: Lease, shards: int, progress: Progress) -> None:
+    """Say what a stopped run leaves to go on with, or remove it if that is nothing: while it is still ours."""
+    with contextlib.suppress(OSError, DistBpeError):  # what stopped the run comes first
+        kept = len(list(owned.staging.glob("shard-*.json")))
+        if kept and unsealed(owned.staging / PLAN):
+            progress.say(
+                f"count: {kept:,} of {shards:,} shards are finished and kept in {output}; the same command goes on "
+                "from there."
+            )
+        else:
+            owned.check(now=True)
+            remove(owned.staging)

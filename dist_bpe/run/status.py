@@ -1,0 +1,154 @@
+"""Where a run stands, read from its folder alone: from any machine, and without a trace."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dist_bpe.errors import RunError
+from dist_bpe.progress import human_bytes
+from dist_bpe.run.lease import BEAT_SECONDS, holder, unfinished
+from dist_bpe.storage.files import RunPath, parse_path, read_json, unsealed
+from dist_bpe.storage.layout import COUNTS, PLAN, VOCABULARIES
+
+SUMS = ("documents", "bytes", "words")
+
+
+@dataclass
+class Driver:
+    """Who works on the run, or did last. `state` is "works", "ended", "gone" (its process is), or "silent"."""
+
+    host: str
+    pid: int
+    since: str | None
+    state: str
+
+
+@dataclass
+class Status:
+    """Where a run stands.
+
+    Attributes:
+        run: its folder.
+        stage: "planned", "counting", "merging", "finished" or "empty".
+        shards: how many are finished, and `of` how many there are; None where the plan is not known. A shard that was
+            split is finished when all its pieces are; until then these are counted in `pieces`.
+        counted: documents, bytes and words of finished shards and pieces.
+        parts: of the table, finished and `of` how many.
+        table: the finished table's sources, documents, bytes, words and unique words.
+        vocabularies: tokens by name.
+        driver: see `Driver`; None where nobody ever worked.
+    """
+
+    run: str
+    stage: str = "empty"
+    shards: dict[str, int | None] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, int | None] = field(default_factory=dict)
+    table: dict[str, int] = field(default_factory=dict)
+    vocabularies: dict[str, int] = field(default_factory=dict)
+    driver: Driver | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The status as plain values."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """The status for people."""
+        if self.stage in ("planned", "counting", "merging"):
+            yield f"{self.run}: {self.stage}, {_of(self.shards)} shards, {human_bytes(self.counted['bytes'])} of text"
+            if self.shards["pieces"]:
+                yield f"pieces of split shards that are finished: {self.shards['pieces']:,}"
+            if self.stage == "merging":
+                yield f"parts: {_of(self.parts)}"
+        else:
+            yield f"{self.run}: {self.stage}"
+        if self.table:
+            yield (
+                f"table: {self.table['documents']:,} documents of {self.table['sources']:,} sources, "
+                f"{human_bytes(self.table['bytes'])}, {self.table['words']:,} words, "
+                f"{self.table['unique_words']:,} unique words"
+            )
+        for name, tokens in self.vocabularies.items():
+            yield f"vocabulary {name}: {tokens:,} tokens"
+        if self.driver:
+            since = f" since {self.driver.since}" if self.driver.since and self.driver.state == "works" else ""
+            says = {"silent": "gives no sign of life", "gone": "is gone and did not say that it ended"}
+            state = says.get(self.driver.state, self.driver.state) + since
+            yield f"driver: process {self.driver.pid} on {self.driver.host} {state}"
+
+
+def _of(numbers: dict[str, int | None]) -> str:
+    finished, of = numbers["finished"] or 0, numbers["of"]
+    return f"{finished:,} of {of:,}" if of is not None else f"{finished:,}"
+
+
+def status(run: str | RunPath) -> Status:
+    """Look at a run folder; writes nothing. Waits some seconds for the beat of a driver on another machine.
+
+    Raises:
+        RunError: no run was ever there.
+    """
+    run = parse_path(run)
+    if not run.exists():
+        raise RunError(f"there is no run folder {run}.")
+    found = Status(str(run), driver=_driver(run))
+    for _ in range(3):  # a takeover or the end of the run may move files under our eyes
+        try:
+            _staged(run, found)
+            break
+        except FileNotFoundError:
+            time.sleep(1)
+    manifest = run / COUNTS / "manifest.json"
+    if manifest.exists():
+        sources = read_json(manifest)["sources"].values()
+        found.table = {"sources": len(sources)}
+        found.table |= {name: sum(source[name] for source in sources) for name in (*SUMS, "unique_words")}
+        if found.stage == "empty":
+            found.stage = "finished"
+    if (run / VOCABULARIES).exists():
+        folders: list[RunPath] = list((run / VOCABULARIES).iterdir())
+        for folder in sorted(folders, key=lambda folder: folder.name):
+            if not folder.name.startswith(".") and (folder / "manifest.json").exists():
+                found.vocabularies[folder.name] = read_json(folder / "manifest.json")["sizes"]["total"]
+    if found.stage == "empty" and not found.driver and not found.vocabularies:
+        raise RunError(f"{run} holds no run: it has neither a table nor the traces of a driver.")
+    return found
+
+
+def _staged(run: RunPath, found: Status) -> None:
+    """What an unfinished run has staged, if there is one."""
+    staging = unfinished(run)
+    if staging is None:
+        return
+    plan = unsealed(staging / PLAN) or {}
+    with ThreadPoolExecutor(16) as pool:
+        commits = [commit for commit in pool.map(unsealed, sorted(staging.glob("shard-*.json"))) if commit]
+    whole = {commit["key"][0] for commit in commits if len(commit["key"]) == 1}
+    pieces = [commit for commit in commits if len(commit["key"]) == 2 and commit["key"][0] not in whole]
+    counted = [commit for commit in commits if len(commit["key"]) == 1] + pieces
+    shards = plan.get("shards", {})
+    found.shards = {"finished": len(whole), "of": shards.get("number"), "pieces": len(pieces)}
+    found.counted = {name: sum(totals[name] for commit in counted for totals in commit["totals"]) for name in SUMS}
+    parts = len(list(staging.glob("part-*.json")))
+    found.parts = {"finished": parts, "of": plan.get("options", {}).get("partitions")}
+    merging = parts or len(whole) == shards.get("number")
+    found.stage = "merging" if merging else "counting" if commits else "planned"
+
+
+def _driver(run: RunPath) -> Driver | None:
+    first = holder(run)
+    if first is None:
+        return None
+    state = "ended" if first.released else "works" if first.lives else "gone" if first.here else ""
+    deadline = time.monotonic() + 2 * BEAT_SECONDS + 1
+    while not state:
+        now = holder(run)
+        if now and now.beat != first.beat:
+            first, state = now, "ended" if now.released else "works"
+        elif time.monotonic() > deadline:
+            state = "silent"
+        else:
+            time.sleep(0.5)
+    return Driver(first.host, first.pid, first.since, state)

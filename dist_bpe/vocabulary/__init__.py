@@ -1,0 +1,1 @@
+"""From merges to files and back, and the vocabulary in use."""

@@ -1,0 +1,193 @@
+"""What a vocabulary is: bytes, merges, special tokens, padding, and their ids."""
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from dist_bpe import _core
+from dist_bpe.errors import FormatError, UsageError
+from dist_bpe.pretokenize.patterns import GPT2, Pattern
+from dist_bpe.pretokenize.preparation import ROLES, Normalization, Role, SpecialToken
+
+BYTES = len(_core.byte_ids())
+
+
+PADDING = "<|reserved_{}|>"
+PADDING_NAME = re.compile(r"<\|reserved_(\d+)\|>")
+BYTE_TOKENS = tuple(bytes([byte]) for byte in sorted(range(BYTES), key=_core.byte_ids().__getitem__))
+"""The base tokens in the order of their ids."""
+# The first 188 of them are printable and stand for themselves in vocab.json, the others are U+0100 and up.
+CHARACTERS = tuple(chr(token[0]) if i < 188 else chr(256 + i - 188) for i, token in enumerate(BYTE_TOKENS))
+_TO_KEY = {token[0]: character for token, character in zip(BYTE_TOKENS, CHARACTERS, strict=True)}
+TO_BYTE = {character: token[0] for token, character in zip(BYTE_TOKENS, CHARACTERS, strict=True)}
+
+
+def key_of(token: bytes) -> str:
+    """A token as it is written in vocab.json: one printable character a byte (`Ġ` for the space, `Ċ` for a newline)."""
+    return "".join(map(_TO_KEY.__getitem__, token))
+
+
+@dataclass(frozen=True)
+class VocabularyData:
+    """A vocabulary as files hold it.
+
+    Ids go up from 0: the 256 bytes in GPT-2's order, the merges by rank, the special tokens, then reserved padding
+    tokens `<|reserved_0|>` and up. With `special_tokens_first` the special tokens come before all others.
+
+    Attributes:
+        merges: for each rank the two parts, numbered as the learner does: a byte's place, or 256 + rank. (These are
+            the ids too, unless special tokens come first.)
+        pattern: how text is cut into words.
+        special_tokens: in the order of their ids.
+        special_tokens_first: special tokens take the ids from 0 on.
+        padding: how many reserved tokens fill up the size.
+        normalization: the form that text between special tokens is brought into first; None leaves it as it is.
+        counts: for each merge the weighted count of its pair when it was chosen; None if not known.
+        replaced: for each source the occurrences that each merge replaced; None if not known.
+
+    Raises:
+        UsageError: special tokens that are empty, given twice, without UTF-8 form, named as padding is, or equal to the
+            key of another token in vocab.json.
+        FormatError: merges that use a later token, or two that make the same bytes.
+    """
+
+    merges: tuple[tuple[int, int], ...]
+    pattern: Pattern = GPT2
+    special_tokens: tuple[SpecialToken, ...] = ()
+    special_tokens_first: bool = False
+    padding: int = 0
+    normalization: Normalization | None = None
+    counts: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    replaced: Mapping[str, tuple[int, ...]] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_special_tokens(self.special_tokens)
+        if not self.special_tokens:
+            object.__setattr__(self, "special_tokens_first", False)  # the same vocabulary, so it shall be equal
+        if self.padding < 0:
+            raise UsageError(f"padding of {self.padding} tokens is less than none.")
+        for numbers in (self.counts, *(self.replaced or {}).values()):
+            if numbers is not None and len(numbers) != len(self.merges):
+                raise FormatError(f"{len(numbers):,} counts do not fit {len(self.merges):,} merges.")
+        made: dict[bytes, int] = {token: i for i, token in enumerate(self.tokens)}
+        if len(made) < len(self.tokens):
+            i = next(i for i, token in enumerate(self.tokens) if made[token] != i)
+            raise FormatError(
+                f"the merges of rank {i - BYTES:,} and {made[self.tokens[i]] - BYTES:,} both make {self.tokens[i]!r}; "
+                "a token can have one id only."
+            )
+        for special in self.special_tokens:
+            token = token_of(special.text)
+            if token in made:
+                raise UsageError(
+                    f"the special token {special.text!r} is also how vocab.json writes the token {token!r} (id "
+                    f"{self.first_id + made[token]:,}); choose another string, such as <|{special.text}|>."
+                )
+
+    @functools.cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The bytes of the base tokens and the merges, numbered as in `merges`."""
+        tokens = list(BYTE_TOKENS)
+        for rank, (left, right) in enumerate(self.merges):
+            if not (0 <= left < len(tokens) and 0 <= right < len(tokens)):
+                raise FormatError(f"the merge of rank {rank:,} joins {left} and {right}, which no earlier merge makes.")
+            tokens.append(tokens[left] + tokens[right])
+        return tuple(tokens)
+
+    @functools.cached_property
+    def token_keys(self) -> tuple[str, ...]:
+        """`tokens` as vocab.json writes them."""
+        return tuple(map(key_of, self.tokens))
+
+    @property
+    def first_id(self) -> int:
+        """Id of the first base token."""
+        return len(self.special_tokens) if self.special_tokens_first else 0
+
+    @property
+    def first_added_id(self) -> int:
+        """Id of the first token behind the merges."""
+        return self.first_id + BYTES + len(self.merges)
+
+    @functools.cached_property
+    def special_ids(self) -> dict[str, int]:
+        """The id of each special token and padding token, by its text, in the order of the ids."""
+        first = 0 if self.special_tokens_first else self.first_added_id
+        ids = {special.text: first + i for i, special in enumerate(self.special_tokens)}
+        first = len(self) - self.padding
+        return ids | {PADDING.format(i): first + i for i in range(self.padding)}
+
+    def __len__(self) -> int:
+        """All tokens."""
+        return BYTES + len(self.merges) + len(self.special_tokens) + self.padding
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many tokens there are of each kind."""
+        return {
+            "bytes": BYTES,
+            "merges": len(self.merges),
+            "special tokens": len(self.special_tokens),
+            "padding": self.padding,
+        }
+
+    def padded(self, multiple: int) -> "VocabularyData":
+        """The same with as much padding as makes the size a multiple of a number."""
+        return replace(self, padding=-(len(self) - self.padding) % multiple)
+
+    def keys(self) -> dict[str, int]:
+        """The ids of all tokens by their keys in vocab.json, in the order of the ids."""
+        ids = {key: self.first_id + i for i, key in enumerate(self.token_keys)}
+        ids |= self.special_ids
+        return dict(sorted(ids.items(), key=lambda item: item[1]))
+
+
+def token_of(key: str) -> bytes | None:
+    """The token that a key of vocab.json writes, or None if it has a character that stands for no byte."""
+    try:
+        return bytes(map(TO_BYTE.__getitem__, key))
+    except KeyError:
+        return None
+
+
+def check_special_tokens(special_tokens: Iterable[SpecialToken]) -> None:
+    """Refuse special tokens that no vocabulary can have, whatever it learns; to be called before counting.
+
+    Raises:
+        UsageError: one is empty, given twice, equal to the key of a byte in vocab.json, and so on; a role given twice.
+    """
+    texts: set[str] = set()
+    roles: dict[Role, str] = {}
+    for special in special_tokens:
+        text = special.text
+        if not text:
+            raise UsageError("a special token is empty; it must have at least one character.")
+        if text in texts:
+            raise UsageError(f"the special token {text!r} is given twice; leave one out.")
+        if text in TO_BYTE:
+            raise UsageError(
+                f"the special token {text!r} is how vocab.json writes the byte {TO_BYTE[text]:#04x}; choose another "
+                f"string, such as <|{text}|>."
+            )
+        if PADDING_NAME.fullmatch(text):
+            raise UsageError(f"the special token {text!r} is named as padding tokens are; choose another string.")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise UsageError(f"the special token {text!r} has a lone surrogate, which UTF-8 cannot write.")
+        if special.role not in ROLES:
+            raise UsageError(
+                f"the special token {text!r} has the role {special.role!r}; the roles are: {', '.join(ROLES)}."
+            )
+        if special.role in roles:
+            raise UsageError(f"both {roles[special.role]!r} and {text!r} have the role {special.role}; one can.")
+        texts.add(text)
+        if special.role != "other":
+            roles[special.role] = text
+
+
+def merge_columns(merges: Sequence[tuple[int, int]]) -> tuple[pa.Array, pa.Array]:
+    """Merges as the native core takes them: their left and right ids."""
+    lefts, rights = zip(*merges, strict=True) if merges else ((), ())
+    return pa.array(lefts, pa.uint32()), pa.array(rights, pa.uint32())

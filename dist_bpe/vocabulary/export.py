@@ -1,0 +1,211 @@
+"""Export: every format written, each file read again in its own library, and ids compared before anything is published.
+
+A file that another library reads otherwise is worth less than none, so it never appears: the comparison runs on a
+temporary folder, and a difference is an error that names library, file and text.
+"""
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dist_bpe.errors import ExportError, UsageError
+from dist_bpe.pretokenize.checks import PROBES, differs_in_tiktoken, differs_in_tokenizers
+from dist_bpe.pretokenize.patterns import Pattern
+from dist_bpe.storage.files import RunPath, parse_path
+from dist_bpe.storage.layout import MANIFEST
+from dist_bpe.vocabulary.data import VocabularyData
+from dist_bpe.vocabulary.files import FORMATS, chosen_formats, manifest, publish_files, read, write
+from dist_bpe.vocabulary.formats.format import Reader
+from dist_bpe.vocabulary.vocabulary import Vocabulary
+
+DEFAULT_LIBRARIES = ("tokenizers", "tiktoken")
+"""Those asked at each export. `transformers` is asked on request, since its import takes seconds."""
+_LIBRARIES = (*DEFAULT_LIBRARIES, "transformers")
+
+
+def export(
+    vocabulary: Vocabulary,
+    folder: str | RunPath,
+    formats: Iterable[str] | None = None,
+    *,
+    libraries: Iterable[str] | None = DEFAULT_LIBRARIES,
+    fingerprints: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Write a vocabulary in several formats, check each in its own library, and publish all files or none.
+
+    The files and manifest.json depend on the vocabulary and the fingerprints alone: no times, no paths.
+
+    Args:
+        vocabulary: what to export.
+        folder: where to; other files in it stay.
+        formats: names of formats; by default all that can hold the vocabulary.
+        libraries: those to check with: "tokenizers", "tiktoken", "transformers"; None to read nothing back at all.
+        fingerprints: what the vocabulary was made from, for the manifest; plain JSON values.
+
+    Returns:
+        What was found, in a line each: for "files" and for every library that can read any of the formats, also those
+        that are not installed or were not asked, and for formats left out the reason.
+
+    Raises:
+        ExportError: a library reads a file otherwise than we do; it names library, file, text and both lists of ids.
+        FormatError: a format asked for by name cannot hold this vocabulary.
+        UsageError: an unknown format or library, or a folder that cannot be written to.
+    """
+    asked = None if libraries is None else _known(libraries)
+    names = None if formats is None else [format.name for format in chosen_formats(formats)]
+    files, left_out = write(vocabulary.data, names)
+    content = files | {MANIFEST: manifest(vocabulary.data, files, left_out, fingerprints)}
+    outcome: dict[str, str] = {}
+
+    def check(temporary: Path) -> None:
+        if asked is None:
+            outcome["files"] = "not read back: verification was switched off"
+        else:
+            outcome.update(verify(temporary, asked, vocabulary))
+
+    publish_files(parse_path(folder), content, check)
+    return outcome | {name: f"not written: {reason}" for name, reason in left_out.items()}
+
+
+def verify(
+    folder: str | Path, libraries: Iterable[str] = DEFAULT_LIBRARIES, vocabulary: Vocabulary | None = None
+) -> dict[str, str]:
+    """Read each format in a folder again, here and in its own library, and compare the ids of the probe texts.
+
+    Args:
+        folder: the vocabulary's folder.
+        libraries: see `export`.
+        vocabulary: what the files should say; by default what `Vocabulary.load` finds in the folder.
+
+    Returns:
+        See `export`.
+
+    Raises:
+        ExportError: see `export`.
+    """
+    folder = Path(folder)
+    asked = _known(libraries)
+    vocabulary = vocabulary or Vocabulary.load(folder)
+    present = [format.name for format in FORMATS.values() if (folder / format.files[0]).is_file()]
+    for name in present:
+        _compare_data(vocabulary.data, folder, name)
+    texts = probe_texts(vocabulary)
+    expected = [vocabulary.encode(text, allowed_special="all") for text in texts]
+    outcome = {"files": f"{', '.join(present)}: each read back with the same merges and ids"}
+    for library in _LIBRARIES:
+        readable = {name: FORMATS[name].libraries[library] for name in present if library in FORMATS[name].libraries}
+        if not readable:
+            continue
+        if library not in asked:
+            outcome[library] = "not verified: not asked"
+            continue
+        try:
+            version = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            outcome[library] = "not verified: not installed (pip install 'dist_bpe[verify]')"
+            continue
+        done = []
+        for name, check in readable.items():
+            shown = " + ".join(FORMATS[name].files[:2] if name != "tokenizers" else FORMATS[name].files[:1])
+            reason = _cannot_compare(vocabulary.data, name)
+            if reason:
+                done.append(f"{shown} not compared, {reason}")
+                continue
+            _compare_cuts(library, shown, vocabulary.pattern)
+            carried = "normalization" in FORMATS[name].carries
+            given = texts if carried else [vocabulary.normalize(text) for text in texts]
+            _compare_ids(library, shown, folder, check, vocabulary, given, expected)
+            same = "the same ids" if given == texts else f"the same ids for text in {vocabulary.normalization}"
+            done.append(f"{shown} gives {same}")
+        outcome[library] = f"{version}: {'; '.join(done)} ({len(texts)} texts)"
+    return outcome
+
+
+def probe_texts(vocabulary: Vocabulary) -> list[str]:
+    """The texts to compare on: the probes, and the special tokens alone, doubled, inside text and beside each other."""
+    specials = list(vocabulary.special_ids)
+    # Of a thousand reserved tokens the first and the last few say as much as all.
+    shown = specials if len(specials) <= 40 else specials[:20] + specials[-20:]
+    texts = list(PROBES)
+    for special in shown:
+        texts += [special, special * 2, f"a {special} b\n{special}c", f" {special[:-1]} {special[1:]}"]
+    return [*texts, "".join(shown), " x ".join(shown)]
+
+
+def _known(libraries: Iterable[str]) -> list[str]:
+    if isinstance(libraries, str):
+        raise TypeError("libraries is a list of names, not one string")
+    libraries = list(libraries)
+    for library in libraries:
+        if library not in _LIBRARIES:
+            raise UsageError(f"unknown library {library!r}; files can be checked in: {', '.join(_LIBRARIES)}.")
+    return libraries
+
+
+def _cannot_compare(data: VocabularyData, format: str) -> str:
+    """Why ids cannot be compared for a format in any library; empty if they can."""
+    if format == "gpt2" and not data.pattern.byte_level:
+        return "since they hold no pattern and their readers assume gpt2's"
+    return ""
+
+
+def _compare_data(data: VocabularyData, folder: Path, format: str) -> None:
+    """Read a format with our own reader and compare what it carries."""
+    found = read(folder, format, data.pattern if "pattern" not in FORMATS[format].carries else None)
+    for name in ("merges", "special_ids", "first_id", "pattern", "normalization"):
+        if name == "normalization" and name not in FORMATS[format].carries:
+            continue
+        if getattr(found, name) != getattr(data, name):
+            raise ExportError(f"{FORMATS[format].files[0]} was read back with other {name} than were written.")
+
+
+def _compare_cuts(library: str, file: str, pattern: Pattern) -> None:
+    """Ask a library's engine how it cuts the probes: ids tell only what this vocabulary's merges bring to light."""
+    differs = differs_in_tiktoken if library == "tiktoken" else differs_in_tokenizers
+    try:
+        text = differs(pattern, PROBES)
+    except ValueError as error:
+        raise ExportError(f"{library} cannot read the pattern in {file} ({error}); leave that format out.") from error
+    if text is not None:
+        words = " | ".join(word.decode() for word in pattern.words(text))
+        raise ExportError(
+            f"{library} cuts {text!r} by the pattern in {file} otherwise than we do, which is {words!r}; leave that "
+            "format out, or choose a pattern that both engines read alike."
+        )
+
+
+def _compare_ids(
+    library: str,
+    file: str,
+    folder: Path,
+    check: Callable[[Path, VocabularyData], Reader],
+    vocabulary: Vocabulary,
+    texts: Sequence[str],
+    expected: Sequence[Sequence[int]],
+) -> None:
+    """Load a file in its library and compare the ids of each text, and the text of the ids."""
+    try:
+        encode, decode = check(folder, vocabulary.data)
+    except Exception as error:
+        raise ExportError(f"{library} cannot read {file}: {error!r}.") from error
+    for text, ids in zip(texts, expected, strict=True):
+        try:
+            theirs = list(encode(text))
+            back = decode(theirs)
+        except Exception as error:
+            raise ExportError(f"{library} cannot encode {text!r} with {file}: {error!r}.") from error
+        if theirs != list(ids):
+            raise ExportError(
+                f"{library} encodes {text!r} with {file} as {_around(theirs, ids)}, and we as {_around(ids, theirs)}."
+            )
+        if back != vocabulary.normalize(text):
+            raise ExportError(f"{library} decodes the ids {_around(ids, ())} of {text!r} with {file} as {back!r}.")
+
+
+def _around(ids: Sequence[int], others: Sequence[int], shown: int = 24) -> str:
+    """A list of ids, cut to where it differs from another."""
+    first = next((i for i, (a, b) in enumerate(zip(ids, others, strict=False)) if a != b), min(len(ids), len(others)))
+    start = max(0, first - shown // 2)
+    part = ", ".join(map(str, ids[start : start + shown]))
+    return f"[{'…, ' if start else ''}{part}{', …' if start + shown < len(ids) else ''}]"

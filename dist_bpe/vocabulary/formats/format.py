@@ -1,0 +1,165 @@
+"""What a format is, and what the readers of several share."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dist_bpe.errors import FormatError, UsageError
+from dist_bpe.pretokenize.patterns import Pattern
+from dist_bpe.pretokenize.preparation import Role, SpecialToken
+from dist_bpe.vocabulary.data import BYTES, CHARACTERS, PADDING, PADDING_NAME, TO_BYTE, VocabularyData
+
+# What can be in a file, in the order of the columns of docs/formats.md.
+CARRIED = ("ids", "merges", "pattern", "normalization", "special tokens", "roles", "counts")
+
+
+#: A file opened in its own library: text to ids, and ids to text.
+Reader = tuple[Callable[[str], Iterable[int]], Callable[[list[int]], str]]
+
+
+class Files(NamedTuple):
+    """The files of one format as they were found: their bytes, and their names for messages, by their usual names."""
+
+    content: Mapping[str, bytes]
+    names: Mapping[str, str]
+
+    def where(self, *files: str) -> str:
+        """These files for a message; all without any."""
+        return " and ".join(self.names[name] for name in files or self.content)
+
+    def text(self, name: str) -> str:
+        """A file's text.
+
+        Raises:
+            FormatError: it is not UTF-8.
+        """
+        try:
+            return self.content[name].decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"{self.names[name]} is damaged: it is not UTF-8 from byte {error.start:,} on."
+            ) from error
+
+    def json(self, name: str) -> Any:
+        """A file's JSON value.
+
+        Raises:
+            FormatError: it holds none.
+        """
+        try:
+            return json.loads(self.content[name])
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{self.names[name]} is damaged: it does not hold JSON ({error}).") from error
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way to write a vocabulary.
+
+    Attributes:
+        name: as the user says it.
+        files: what it writes; the first tells that a folder holds the format.
+        carries: which of `CARRIED` can be read back from these files.
+        write: the files' bytes by name; raises FormatError, naming the token, for a vocabulary it cannot hold.
+        read: the vocabulary in the files; takes the pattern where they carry none. Raises FormatError.
+        libraries: by the name of each library that reads the files, the function that opens a folder's there.
+        optional: files that may be missing.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    carries: frozenset[str]
+    write: Callable[[VocabularyData], dict[str, bytes]]
+    read: Callable[[Files, Pattern | None], VocabularyData]
+    libraries: Mapping[str, Callable[[Path, VocabularyData], Reader]]
+    optional: frozenset[str] = frozenset()
+
+
+def compact_json(value: Any) -> bytes:
+    """The compact form, for files with a line a token would make long."""
+    return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
+
+
+@contextlib.contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Whatever trips over a file that is built otherwise than it should be becomes one error that names the file."""
+    try:
+        yield
+    except UsageError as error:
+        raise FormatError(f"{where}: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{where} is damaged or of another layout ({error!r}).") from error
+
+
+def from_keys(
+    ids: Any, pairs: Sequence[tuple[str, ...]], pattern: Pattern, where: str, roles: Mapping[str, Role] | None = None
+) -> VocabularyData:
+    """Build from keys with ids and merges of keys, checking that they lie in our order."""
+    if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
+        raise FormatError(f"{where}: the vocabulary is not an object of whole numbers.")
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise FormatError(f"{where}: the ids of the {len(ids):,} tokens are not 0 to {len(ids) - 1:,}, each once.")
+    first = ids.get(CHARACTERS[0], 0)
+    for i, character in enumerate(CHARACTERS):
+        if ids.get(character) != first + i:
+            raise FormatError(
+                f"{where}: the byte {TO_BYTE[character]:#04x} (written {character!r}) should have the id {first + i}, "
+                f"by GPT-2's order, and has {ids.get(character)}; this is not a byte-level vocabulary of that layout."
+            )
+    numbers = {character: i for i, character in enumerate(CHARACTERS)}
+    merges = []
+    for rank, pair in enumerate(pairs):
+        if len(pair) != 2 or pair[0] not in numbers or pair[1] not in numbers:
+            raise FormatError(f"{where}: the merge of rank {rank:,}, {' '.join(pair)!r}, is not two earlier tokens.")
+        key = pair[0] + pair[1]
+        if ids.get(key) != first + BYTES + rank:
+            raise FormatError(
+                f"{where}: the merge of rank {rank:,} makes {key!r}, whose id should be {first + BYTES + rank:,} "
+                f"and is {ids.get(key)}."
+            )
+        merges.append((numbers[pair[0]], numbers[pair[1]]))
+        numbers[key] = BYTES + rank
+    others = sorted((i, key) for key, i in ids.items() if key not in numbers)
+    return with_specials([key for _, key in others], first, tuple(merges), pattern, roles or {}, where)
+
+
+def with_specials(
+    texts: list[str],
+    first: int,
+    merges: tuple[tuple[int, int], ...],
+    pattern: Pattern,
+    roles: Mapping[str, Role],
+    where: str,
+) -> VocabularyData:
+    """Put apart special tokens and padding among the texts that are neither bytes nor merges, in the order of ids."""
+    padding = 0
+    if texts and (found := PADDING_NAME.fullmatch(texts[-1])):
+        number = int(found[1]) + 1
+        if texts[-number:] == [PADDING.format(i) for i in range(number)]:
+            padding = number
+    if first not in (0, len(texts) - padding):
+        raise FormatError(
+            f"{where}: {first} of the tokens that no merge makes come before the bytes and {len(texts) - first} behind "
+            "the merges; special tokens are either all first or all last."
+        )
+    specials = tuple(SpecialToken(text, roles.get(text, "other")) for text in texts[: len(texts) - padding])
+    return VocabularyData(merges, pattern, specials, first > 0, padding)
+
+
+def reader_of_tokenizers(tokenizer: Any) -> Reader:
+    """A tokenizer of `tokenizers` as a reader."""
+    return (
+        lambda text: tokenizer.encode(text, add_special_tokens=False).ids,
+        lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
+    )
+
+
+def reader_of_transformers(tokenizer: Any) -> Reader:
+    """A tokenizer of `transformers` as a reader."""
+    return (
+        lambda text: tokenizer.encode(text, add_special_tokens=False),
+        lambda ids: tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+    )

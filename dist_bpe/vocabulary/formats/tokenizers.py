@@ -1,0 +1,184 @@
+"""tokenizer.json, with the two files that `transformers` reads beside it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dist_bpe.errors import ExportError, FormatError
+from dist_bpe.pretokenize.patterns import GPT2, Pattern, find_splits
+from dist_bpe.pretokenize.preparation import Role, normalization_form
+from dist_bpe.storage.files import to_json
+from dist_bpe.vocabulary.data import VocabularyData
+from dist_bpe.vocabulary.formats.format import (
+    Files,
+    Format,
+    Reader,
+    compact_json,
+    from_keys,
+    reader_of_tokenizers,
+    reader_of_transformers,
+    reading,
+)
+
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def write_tokenizers(data: VocabularyData) -> dict[str, bytes]:
+    """tokenizer.json, and tokenizer_config.json and special_tokens_map.json for the roles.
+
+    Merges are written as pairs, not as strings with a space (both are read by every release since 0.20): `tokenizers`
+    drops strings that begin with #version. The class named is `PreTrainedTokenizerFast`, which takes tokenizer.json as
+    it is; the GPT-2 class would put GPT-2's pattern in place of another.
+    """
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    if data.pattern.byte_level:
+        pre_tokenizer: dict[str, Any] = byte_level | {"use_regex": True}
+    else:
+        splits = [
+            {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
+            for text in data.pattern.tokenizers_regexes
+        ]
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, byte_level | {"use_regex": False}]}
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": i, "content": text} | plain for text, i in data.special_ids.items()],
+        "normalizer": data.normalization and {"type": data.normalization},
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": byte_level | {"use_regex": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": data.keys(),
+            "merges": [[data.token_keys[left], data.token_keys[right]] for left, right in data.merges],
+        },
+    }
+    roles = {f"{special.role}_token": special.text for special in data.special_tokens if special.role != "other"}
+    config = {
+        # Off, since cleaning would change text: " ." to "." and so on.
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": int(1e30),
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    return {
+        "tokenizer.json": compact_json(tokenizer),
+        "tokenizer_config.json": to_json(dict(sorted((config | roles).items()))),
+        "special_tokens_map.json": to_json(dict(sorted(roles.items()))),
+    }
+
+
+def read_tokenizers(files: Files, _: Pattern | None = None) -> VocabularyData:
+    """Read tokenizer.json, and the roles from tokenizer_config.json or special_tokens_map.json where there is one.
+
+    Raises:
+        FormatError: damaged, or it asks for something that encoding here does not do.
+    """
+    where = files.where("tokenizer.json")
+    with reading(where):
+        value = files.json("tokenizer.json")
+        model = value.get("model") if isinstance(value, dict) else None
+        if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
+            raise FormatError(f"{where}: the model is not BPE.")
+        normalizer = value.get("normalizer")
+        match normalizer:
+            case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" as form}:
+                normalization = normalization_form(form)
+            case _:
+                normalization = None
+        unwanted = {
+            "normalizer": None if normalization else normalizer,
+            "byte_fallback": model.get("byte_fallback"),
+            "ignore_merges": model.get("ignore_merges"),
+            "dropout": model.get("dropout"),
+            "continuing_subword_prefix": model.get("continuing_subword_prefix"),
+            "end_of_word_suffix": model.get("end_of_word_suffix"),
+        }
+        post_processor = value.get("post_processor")
+        if post_processor and post_processor.get("type") != "ByteLevel":  # that one only moves offsets
+            unwanted["post_processor"] = post_processor
+        for name, setting in unwanted.items():
+            if setting:
+                raise FormatError(
+                    f"{where}: {name} is {json.dumps(setting)[:80]}, which a vocabulary here does not do."
+                )
+        pattern = _pattern_of(value.get("pre_tokenizer"), where)
+        ids = dict(model.get("vocab", {}))
+        for token in value.get("added_tokens", ()):
+            if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
+                raise FormatError(f"{where}: the added token {token['content']!r} strips or bounds what is beside it.")
+            ids[token["content"]] = token["id"]
+        roles: dict[str, Role] = {}
+        settings: dict[str, Any] = next((files.json(name) for name in FILES[1:] if name in files.content), {})
+        for role in (
+            "eos",
+            "bos",
+            "pad",
+            "unk",
+        ):  # GPT-2's files give one token several: it ends the text before all else
+            text = settings.get(f"{role}_token")
+            if isinstance(text, dict):
+                text = text.get("content")
+            if isinstance(text, str):
+                roles.setdefault(text, role)
+        pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+        data = replace(from_keys(ids, pairs, pattern, where, roles), normalization=normalization)
+        added = {token["content"] for token in value.get("added_tokens", ())}
+        for text in data.special_ids:
+            if text not in added:
+                raise FormatError(f"{where}: no merge makes the token {text!r}, and it is not among the added tokens.")
+        return data
+
+
+def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
+    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split` and `ByteLevel` without."""
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer]) if isinstance(pre_tokenizer, dict) else []
+    match steps:
+        case [{"type": "ByteLevel", "add_prefix_space": False, **rest}] if rest.get("use_regex", True):
+            return GPT2
+        case [*splits, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]:
+            isolated = {"type": "Split", "behavior": "Isolated", "invert": False}
+            texts = [split.get("pattern", {}).get("Regex") for split in splits if split.items() >= isolated.items()]
+            if len(texts) == len(splits) and None not in texts:
+                return find_splits(texts)
+    shown = json.dumps(pre_tokenizer, ensure_ascii=False)
+    raise FormatError(
+        f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by regular expressions (isolated) "
+        "and then ByteLevel, without a space added before the text."
+    )
+
+
+def _in_tokenizers(folder: Path, _: VocabularyData) -> Reader:
+    from tokenizers import Tokenizer
+
+    return reader_of_tokenizers(Tokenizer.from_file(str(folder / "tokenizer.json")))
+
+
+def _in_transformers(folder: Path, data: VocabularyData) -> Reader:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(folder))
+    for special in data.special_tokens:
+        if special.role != "other" and getattr(tokenizer, f"{special.role}_token") != special.text:
+            raise ExportError(f"the {special.role} token is {getattr(tokenizer, f'{special.role}_token')!r} there")
+    return reader_of_transformers(tokenizer)
+
+
+FORMAT = Format(
+    "tokenizers",
+    FILES,
+    frozenset({"ids", "merges", "pattern", "normalization", "special tokens", "roles"}),
+    write_tokenizers,
+    read_tokenizers,
+    {"tokenizers": _in_tokenizers, "transformers": _in_transformers},
+    optional=frozenset(FILES[1:]),
+)

@@ -1,0 +1,236 @@
+"""Patterns: what they cut, what is refused before counting, and what the engines of other libraries make of them."""
+
+import json
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+import regex
+from conftest import TRICKY, random_document
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dist_bpe import _core
+from dist_bpe.errors import UsageError
+from dist_bpe.pretokenize.checks import PROBES, differs_in_tiktoken, differs_in_tokenizers, resolve, warnings_for
+from dist_bpe.pretokenize.patterns import PATTERNS, Pattern, find
+
+SCRIPTS = """Latin Greek Cyrillic Armenian Georgian Hebrew Arabic Devanagari Bengali Gurmukhi Gujarati Oriya Tamil
+Telugu Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer Ethiopic Cherokee Mongolian Han Hiragana Katakana Hangul
+Syriac Nko Tifinagh""".split()
+
+names = pytest.mark.parametrize("name", PATTERNS)
+SHAPES = [name for name in PATTERNS if "+" not in name]
+tricky = st.lists(st.one_of(st.sampled_from(TRICKY), st.characters(exclude_categories=["Cs"]))).map("".join)
+
+
+def test_the_probe_texts_hold_what_they_promise() -> None:
+    text = "".join(PROBES)
+    assert [script for script in SCRIPTS if not regex.search(rf"\p{{Script={script}}}", text)] == []
+    for sample in [
+        "\n        ",
+        "\t\t",
+        "\r\n",
+        "1234567",
+        "\u200d",
+        "e\u0301",
+        "\u2028",
+        "\x1c",
+        "\u00a0",
+        "🇮🇹",
+        "\x00",
+    ]:
+        assert sample in text
+    assert len(set(PROBES)) == len(PROBES)
+
+
+EXAMPLES = json.loads((Path(__file__).parents[1] / "pattern_words.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_published_examples(name: str) -> None:
+    for text, words in EXAMPLES[name].items():
+        assert [word.decode() for word in resolve(name).words(text)] == words
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("llama3", "a\n  ", ["a", "\n", "  "]),
+        ("cl100k", "a\n  ", ["a", "\n  "]),
+        ("llama3", "x12345 don'T", ["x", "123", "45", " don", "'T"]),
+        ("qwen2", "x123 ½", ["x", "1", "2", "3", " ", "½"]),
+        ("o200k", "camelCase HTMLParser don't", ["camel", "Case", " HTMLParser", " don't"]),
+        ("o200k", "हिन्दी ที่//\n", ["हिन्दी", " ที่", "//\n"]),
+        ("gpt2-marks", "हिन्दी ที่ 12'll", ["हिन्दी", " ที่", " 12", "'ll"]),
+        ("gpt2+digits1", "a  12", ["a", " ", " ", "1", "2"]),
+        ("gpt2-marks+digits3", "1234", ["123", "4"]),
+        ("cl100k+digits3r", "1234567 89", ["1", "234", "567", " ", "89"]),
+        ("deepseek3", "(word don't 日本・語  12\n\0\0a", [*"(word| don|'t| |日本|・|語|  |12|\n|\0|\0a".split("|")]),
+        ("none", "a b\n1", ["a b\n1"]),
+    ],
+)
+def test_what_tells_the_named_patterns_apart(name: str, text: str, words: list[str]) -> None:
+    assert [word.decode() for word in resolve(name).words(text)] == words
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ("cl100k+digits3", "cl100k"),
+        ("llama3+digits1", "qwen2"),
+        ("llama3+digits3", "llama3"),
+        ("qwen2+digits1", "qwen2"),
+        ("qwen2+digits3", "llama3"),
+        ("qwen2+digits3r", "llama3+digits3r"),
+        ("o200k+digits3", "o200k"),
+        ("deepseek3+digits3", "deepseek3"),
+    ],
+)
+def test_a_rule_for_numbers_that_a_pattern_has_already_is_the_pattern_of_that_meaning(other: str, name: str) -> None:
+    assert resolve(other) is PATTERNS[name]
+
+
+def cut_in_turn(pattern: Pattern, text: str) -> list[bytes]:
+    """The slow twin of `deepseek3`: one cut after another, as its tokenizer.json asks for."""
+    pieces = [text]
+    for expression in pattern.tokenizers_regexes:
+        pieces = [word.decode() for piece in pieces for word in Pattern(expression).words(piece)]
+    return [piece.encode() for piece in pieces]
+
+
+@pytest.mark.parametrize("name", [name for name in PATTERNS if name.startswith("deepseek3")])
+def test_one_expression_says_what_three_cuts_do(name: str) -> None:
+    rng = random.Random(4)
+    for _ in range(3000 if name in SHAPES else 500):
+        document = random_document(rng)
+        assert PATTERNS[name].words(document) == cut_in_turn(PATTERNS[name], document)
+    if name in SHAPES:
+        # All code points where the rules meet, and some of the long stretches of letters and of nothing.
+        near = {*range(0x3400), *range(0x4DF0, 0x4E10), *range(0x9F90, 0xA000), *range(0xFE00, 0x10000)}
+        points = [chr(i) for i in sorted(near | {*range(0x3400, 0x110000, 101)}) if not 0xD800 <= i < 0xE000]
+        for first in range(0, len(points), 512):
+            document = "".join(f"a{point}{point}b 日{point}1{point} !{point}(" for point in points[first : first + 512])
+            assert PATTERNS[name].words(document) == cut_in_turn(PATTERNS[name], document)
+
+
+def test_every_native_scanner_has_its_pattern() -> None:
+    assert list(PATTERNS) == _core.PATTERNS
+
+
+@names
+def test_a_name_and_every_text_of_it_give_the_same_pattern(name: str) -> None:
+    pattern = resolve(name)
+    assert pattern.native
+    assert pickle.loads(pickle.dumps(pattern)) == pattern  # noqa: S301  # our own bytes
+    for text in pattern.texts:
+        assert resolve(text) is pattern
+        compiled = regex.compile(text)
+        rng = random.Random(3)
+        for document in [*PROBES, *(random_document(rng) for _ in range(3000 if name in SHAPES else 200))]:
+            # `$` and {1,3}+ mean to the `regex` module what they mean to us, so all texts can be tried there.
+            assert [match.group().encode() for match in compiled.finditer(document)] == pattern.words(document)
+
+
+def test_the_texts_are_those_that_tiktoken_publishes() -> None:
+    from tiktoken_ext import openai_public
+
+    assert PATTERNS["gpt2"].tiktoken_regex == openai_public.r50k_pat_str
+    # The others are made by functions that would also download vocabularies, so their source is read.
+    source = Path(openai_public.__file__).read_text(encoding="utf-8")
+    assert f'"pat_str": r"""{PATTERNS["cl100k"].tiktoken_regex}"""' in source
+    body = source[source.index("def o200k_base") :]
+    assert PATTERNS["o200k"].tiktoken_regex == "|".join(regex.findall(r'^ +r"""(.*)""",$', body, regex.M))
+
+
+@names
+def test_every_engine_cuts_by_a_named_pattern_alike(name: str) -> None:
+    rng = random.Random(5)
+    texts = [*PROBES, *(random_document(rng) for _ in range(400 if name in SHAPES else 40))]
+    assert differs_in_tokenizers(resolve(name), texts) is None
+    assert differs_in_tiktoken(resolve(name), texts) is None
+    for text in texts:
+        assert _core.words(name, text) == resolve(name).words(text)
+
+
+@given(tricky)
+def test_words_join_to_the_text(text: str) -> None:
+    for pattern in [*PATTERNS.values(), Pattern(r"\w+"), Pattern(r"(a)|(b)*|(?<=c)d"), Pattern(r"\n|$|^")]:
+        words = pattern.words(text)
+        assert b"".join(words) == text.encode()
+        assert b"" not in words
+
+
+@given(tricky)
+def test_capture_groups_change_nothing(text: str) -> None:
+    plain = Pattern(r"\p{L}+| ?\p{N}{1,2}|[^\p{L}\p{N}]")
+    grouped = Pattern(r"(\p{L})+|( ?)(\p{N}{1,2})|(?P<other>[^\p{L}\p{N}])")
+    assert plain.words(text) == grouped.words(text)
+
+
+def test_text_between_matches_is_kept_as_tokenizers_keeps_it() -> None:
+    pattern = Pattern(r"\d+")
+    assert pattern.words("ab12cd, 3") == [b"ab", b"12", b"cd, ", b"3"]
+    assert pattern.words("") == []
+    assert differs_in_tokenizers(pattern, PROBES) is None
+
+
+def test_a_lone_surrogate_is_refused_with_its_place() -> None:
+    for pattern in (*PATTERNS.values(), Pattern(r"(\w)+")):
+        with pytest.raises(UsageError, match=r"U\+D83D, at character 3"):
+            pattern.words("abc\ud83d!")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("gpt3", "unknown pattern 'gpt3'; the known names are: gpt2, gpt2-marks, cl100k, llama3"),
+        ("o200k+digits4", r"unknown pattern .* all but none with \+digits1, \+digits3, \+digits3r behind"),
+        ("none+digits1", "unknown pattern"),
+        ("gpt2+digits1+digits3", "unknown pattern"),
+        ("o200k_base", "unknown pattern"),
+        (r"(\w+", r"does not compile: missing \) at position 4"),
+        (r"\p{Klingon}", "does not compile"),
+        (r"a{1", None),
+        ("a literal that never matches", "matches nothing"),
+        (r"\b", "matches nothing"),
+        (r"(?s:.)+", "splits nothing"),
+        (r"(?r)\w+", "searches backwards"),
+    ],
+)
+def test_patterns_that_cannot_work_are_refused(text: str, message: str | None) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(text)
+
+
+def test_a_pattern_can_be_read_back_though_it_would_be_refused_anew() -> None:
+    assert find("a literal that never matches").name is None
+
+
+def test_custom_patterns_warn_of_what_other_engines_do() -> None:
+    assert warnings_for(resolve("gpt2")) == []
+    assert warnings_for(resolve(r"[\p{L}\p{M}]+| ?\p{N}|\s|[^\s\p{L}\p{M}\p{N}]+")) == []
+    assert warnings_for(resolve(r"(\p{L})+|([\s\S])")) == []
+    bounded = warnings_for(resolve(r"\p{N}{1,3}+|\p{L}+|[\s\S]"))
+    assert [text.split()[0] for text in bounded] == ["`tokenizers`"]
+    assert "١٢٣٤" in bounded[0]
+    gaps = warnings_for(resolve(r"\p{L}+|\s+"))
+    assert len(gaps) == 1
+    assert r"`tiktoken` drops it; end the pattern with |[\s\S]" in gaps[0]
+    escaped_twice = warnings_for(resolve(PATTERNS["gpt2"].regex.replace("\\", "\\\\")))
+    assert "probe texts whole" in escaped_twice[0]
+    whole = warnings_for(resolve(r"\n+|[^\n]+"))
+    assert len(whole) == 1
+    assert "probe texts whole" in whole[0]
+    unread = warnings_for(resolve(r"\X"))
+    assert "`tiktoken` cannot read the pattern" in unread[-1]
+
+
+def test_a_border_that_moves_shows_in_tiktoken_ids() -> None:
+    # One-letter words of one-byte tokens are the hard case: uncut they would have the same ids without border tokens.
+    assert differs_in_tiktoken(Pattern(r"[\s\S]", tiktoken=r"[\s\S]{1,2}"), ["a", "ab"]) == "ab"
+    assert differs_in_tiktoken(Pattern(r"[\s\S]{1,2}", tiktoken=r"[\s\S]"), ["a", "ab"]) == "ab"
+    assert differs_in_tiktoken(Pattern(r"[\s\S]{1,2}", tiktoken=r"^[\s\S]|[\s\S]{1,2}"), ["a", "aaa"]) == "aaa"
+    assert differs_in_tiktoken(Pattern(r"[\s\S]{1,2}"), ["a", "ab", "abc", "aaaa"]) is None

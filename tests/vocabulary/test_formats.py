@@ -1,0 +1,522 @@
+"""Vocabulary files: the layout of ids, round trips, what is refused, and files that others made."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vocabularies import CORPUS, CUSTOM, PATTERNS, encode_by_rule, learned, read_back, versioned, vocabularies
+
+import dist_bpe
+from dist_bpe.errors import ExportError, FormatError, UsageError
+from dist_bpe.pretokenize.patterns import GPT2, find
+from dist_bpe.pretokenize.preparation import SpecialToken
+from dist_bpe.vocabulary.data import BYTE_TOKENS, VocabularyData, check_special_tokens, key_of
+from dist_bpe.vocabulary.files import FORMATS, load, manifest, publish_files, read, table, write
+from dist_bpe.vocabulary.formats.tiktoken import recover_merges
+
+END = SpecialToken("<|endoftext|>", "eos")
+
+
+def save(data: VocabularyData, folder: Path) -> Path:
+    files, left_out = write(data)
+    publish_files(folder, files | {"manifest.json": manifest(data, files, left_out)})
+    return folder
+
+
+# ---- the layout
+
+
+def test_keys_are_the_byte_level_alphabet() -> None:
+    from tokenizers import pre_tokenizers
+
+    keys = [key_of(token) for token in BYTE_TOKENS]
+    assert keys == sorted(pre_tokenizers.ByteLevel.alphabet())
+    assert [key_of(token) for token in (b" ", b"\n", b"!", "\u00a0".encode(), b"#", "é".encode())] == [
+        "Ġ", "Ċ", "!", "Âł", "#", "Ã©",
+    ]  # fmt: skip
+
+
+def test_ids_are_bytes_merges_specials_padding() -> None:
+    data = learned(merges=30, special_tokens=[END, SpecialToken("<s>", "bos")], padding=3)
+    keys = data.keys()
+    assert list(keys.values()) == list(range(len(data))) == list(range(256 + 30 + 2 + 3))
+    assert (keys["!"], keys["Ġ"]) == (0, 220)
+    assert list(keys)[286:] == ["<|endoftext|>", "<s>", "<|reserved_0|>", "<|reserved_1|>", "<|reserved_2|>"]
+    assert data.sizes == {"bytes": 256, "merges": 30, "special tokens": 2, "padding": 3}
+    first = dataclasses.replace(data, special_tokens_first=True)
+    assert list(first.keys())[:3] == ["<|endoftext|>", "<s>", "!"]
+    assert list(first.keys())[288:] == list(keys)[288:]
+
+
+def test_gpt2_layout() -> None:
+    data = VocabularyData(tuple((i, i % 255) for i in range(50_000)), special_tokens=(END,))
+    assert len(data) == 50_257
+    assert data.special_ids == {"<|endoftext|>": 50_256}
+
+
+@pytest.mark.parametrize(("multiple", "size"), [(1, 287), (64, 320), (287, 287), (1000, 1000)])
+def test_padding_to_a_multiple(multiple: int, size: int) -> None:
+    data = learned(merges=30, special_tokens=[END]).padded(multiple)
+    assert len(data) == size
+    assert data.padded(multiple) == data
+    assert data.padded(1) == dataclasses.replace(data, padding=0)
+
+
+# ---- round trips
+
+
+@settings(max_examples=60)
+@given(vocabularies())
+def test_every_format_gives_back_what_it_carries(data: VocabularyData) -> None:
+    files, _ = write(data)
+    assert write(data)[0] == files
+    for format in FORMATS.values():
+        if not set(format.files) <= files.keys():
+            continue
+        contents = [files[name] for name in format.files]
+        back = read_back(format.name, *contents, pattern=data.pattern if format.name == "gpt2" else None)
+        wanted = data
+        if "roles" not in format.carries:
+            wanted = dataclasses.replace(data, special_tokens=tuple(SpecialToken(s.text) for s in data.special_tokens))
+        assert back == wanted, format.name
+        if "counts" in format.carries:
+            assert (back.counts, dict(back.replaced or {})) == (data.counts, dict(data.replaced or {}))
+
+
+def test_files_do_not_depend_on_the_hash_seed() -> None:
+    code = (
+        "from vocabularies import *; from dist_bpe.vocabulary.files import *; import hashlib\n"
+        "from dist_bpe.pretokenize.preparation import SpecialToken\n"
+        "data = learned(special_tokens=[SpecialToken(t) for t in ('<b>', '<a>', '<c>')], padding=2)\n"
+        "files, _ = write(data); files['m'] = manifest(data, files)\n"
+        "print(hashlib.sha256(b''.join(files.values())).hexdigest())"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(dist_bpe.__file__).parents[1])])
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": paths},
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+def test_merges_parquet_has_a_row_a_merge(tmp_path: Path) -> None:
+    data = learned(merges=20, special_tokens=[END], special_tokens_first=True)
+    rows = pq.read_table(save(data, tmp_path / "v") / "merges.parquet").to_pylist()
+    ids = json.loads((tmp_path / "v" / "vocab.json").read_bytes())
+    assert len(rows) == 20
+    for rank, row in enumerate(rows):
+        assert ids[key_of(row["token"])] == 1 + 256 + rank
+        assert data.counts is not None
+        assert row["count"] == data.counts[rank]
+        assert set(row["replaced"]) == {"a", "Ünï cödé"}
+        tokens = {i: key for key, i in ids.items()}
+        assert tokens[row["left"]] + tokens[row["right"]] == key_of(row["token"])
+
+
+def test_a_vocabulary_without_counts_or_merges() -> None:
+    for data in (VocabularyData(()), VocabularyData(((0, 1),), padding=2), VocabularyData((), special_tokens=(END,))):
+        files, left_out = write(data)
+        assert left_out == {}
+        back = read_back("parquet", files["merges.parquet"])
+        assert (back, back.counts, back.replaced) == (data, () if not data.merges else None, None)
+
+
+@given(vocabularies())
+@settings(max_examples=30)
+def test_merges_are_recovered_from_tokens_alone(data: VocabularyData) -> None:
+    assert recover_merges(data.tokens) == data.merges
+
+
+def test_bytes_that_could_break_lines_or_comments() -> None:
+    text = "#\u00a0# \n\n\u0085\u0085\u2028\u2028 # # \x0b\x0b\x1c\x1c \r\r\r\r\x00\x00 " * 3
+    data = learned([text, text], pattern=find(r"[\s\S]{1,9}"), merges=60)
+    assert {b"\n\n", "\u0085".encode(), "\u2028".encode(), b"\r\r"} <= set(data.tokens)
+    files, _ = write(data)
+    assert read_back("gpt2", files["vocab.json"], files["merges.txt"], pattern=data.pattern) == data
+    assert read_back("tiktoken", files["vocab.tiktoken"], files["tiktoken.json"]) == data
+    assert len(files["merges.txt"].decode().splitlines()) == 1 + len(data.merges)  # which knows ten line ends
+
+
+# ---- what is refused
+
+
+def test_a_merge_that_reads_as_a_comment_is_refused_by_one_format() -> None:
+    data = versioned()
+    with pytest.raises(FormatError, match=r"#version.*Leave the format gpt2 out; tokenizers, tiktoken and parquet"):
+        write(data, ["gpt2"])
+    files, left_out = write(data)
+    assert list(left_out) == ["gpt2"]
+    assert not {"vocab.json", "merges.txt"} & files.keys()
+    assert read_back("tokenizers", files["tokenizer.json"]) == data
+    # A token with it inside or at its end is none of this.
+    inside = learned(["x#version" * 9] * 4, merges=9, pattern=find(r"[\s\S]+|x"))
+    assert any(b"#version" in token for token in inside.tokens)
+    assert "gpt2" not in write(inside)[1]
+
+
+@pytest.mark.parametrize(
+    ("specials", "message"),
+    [
+        ([""], "empty"),
+        (["<a>", "<b>", "<a>"], "'<a>' is given twice"),
+        (["Ċ"], r"'Ċ' is how vocab.json writes the byte 0x0a; choose another string, such as <\|Ċ\|>"),
+        (["a"], "writes the byte 0x61"),
+        (["é"], "writes the byte 0xe9"),
+        (["<|reserved_7|>"], "named as padding"),
+        (["<\ud800>"], "lone surrogate"),
+    ],
+)
+def test_special_tokens_no_vocabulary_can_have(specials: list[str], message: str) -> None:
+    tokens = tuple(SpecialToken(text) for text in specials)
+    with pytest.raises(UsageError, match=message):
+        check_special_tokens(tokens)
+    with pytest.raises(UsageError, match=message):
+        VocabularyData((), special_tokens=tokens)
+
+
+def test_roles_are_known_and_each_is_for_one_token() -> None:
+    with pytest.raises(UsageError, match="both '<a>' and '<b>' have the role eos"):
+        check_special_tokens([SpecialToken("<a>", "eos"), SpecialToken("<b>", "eos")])
+    with pytest.raises(UsageError, match="the roles are: bos, eos, pad, unk, other"):
+        check_special_tokens([SpecialToken("<a>", "mask")])  # type: ignore[arg-type]
+    check_special_tokens([SpecialToken("<a>"), SpecialToken("<b>"), END])
+
+
+def test_a_special_token_that_is_the_key_of_a_learned_one() -> None:
+    data = learned(["hello hello hello"], merges=10)
+    assert b"hello" in data.tokens
+    with pytest.raises(UsageError, match=r"'Ġhello' is also how vocab.json writes the token b' hello' \(id 26"):
+        dataclasses.replace(data, special_tokens=(SpecialToken("Ġhello"),))
+    dataclasses.replace(data, special_tokens=(SpecialToken(" hello"),))
+
+
+def test_a_special_token_that_begins_another_is_refused_by_tiktoken() -> None:
+    data = learned(merges=5, special_tokens=[SpecialToken(text) for text in ("<a>b", "x<a>", "<a>")])
+    with pytest.raises(FormatError, match=r"'<a>' and '<a>b'.*tokenizers takes the longest"):
+        write(data, ["tiktoken"])
+    assert list(write(data)[1]) == ["tiktoken"]
+
+
+def test_merges_that_cannot_be() -> None:
+    with pytest.raises(FormatError, match="rank 1 joins 300 and 2"):
+        VocabularyData(((0, 1), (300, 2)))
+    with pytest.raises(FormatError, match="rank 2 and 3 both make"):
+        VocabularyData(((0, 1), (1, 2), (256, 2), (0, 257)))
+    with pytest.raises(FormatError, match="1 counts do not fit 2 merges"):
+        VocabularyData(((0, 1), (1, 2)), counts=(4,))
+    a, b, c = (BYTE_TOKENS.index(letter) for letter in (b"a", b"b", b"c"))
+    unreachable = VocabularyData(((b, c), (a, b), (257, c)))
+    assert encode_by_rule(unreachable, "abc") == [a, 256]
+    with pytest.raises(FormatError, match="cannot hold the token b'abc' of rank 2"):
+        write(unreachable, ["tiktoken"])
+    assert read_back("tokenizers", write(unreachable)[0]["tokenizer.json"]) == unreachable
+
+
+def test_unknown_formats() -> None:
+    with pytest.raises(UsageError, match="unknown format 'sentencepiece'; the formats are: gpt2, tokenizers"):
+        write(VocabularyData(()), ["gpt2", "sentencepiece"])
+    with pytest.raises(TypeError, match="list of names"):
+        write(VocabularyData(()), "gpt2")
+
+
+# ---- damaged files, and files of another layout
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def _set(*path: Any) -> Change:
+    """A change that sets the last of some keys to a value."""
+
+    def change(value: dict[str, Any]) -> None:
+        *keys, last, new = path
+        for key in keys:
+            value = value[key]
+        value[last] = new
+
+    return change
+
+
+JSON_DAMAGE: list[tuple[str, Change, str]] = [
+    ("vocab.json", _set("!", 1), "not 0 to"),
+    ("vocab.json", lambda v: v.update({"!": 1, '"': 0}), "0x22 .* should have the id 2"),
+    ("vocab.json", _set("!", "0"), "whole numbers"),
+    ("vocab.json", lambda v: v.pop("<|endoftext|>") and v.pop("Ā"), "not 0 to"),
+    ("tokenizer.json", _set("model", "type", "Unigram"), "not BPE"),
+    ("tokenizer.json", _set("model", "byte_fallback", True), "byte_fallback is true"),
+    ("tokenizer.json", _set("model", "dropout", 0.1), "dropout is 0.1"),
+    ("tokenizer.json", _set("normalizer", {"type": "Lowercase"}), "normalizer is"),
+    ("tokenizer.json", _set("post_processor", {"type": "BertProcessing"}), "post_processor is"),
+    ("tokenizer.json", _set("pre_tokenizer", None), "pre-tokenizer null"),
+    ("tokenizer.json", _set("pre_tokenizer", "add_prefix_space", True), "without a space added"),
+    ("tokenizer.json", lambda v: v["model"]["merges"].pop(0), "rank 0 makes .* whose id should be 256"),
+    ("tokenizer.json", lambda v: v["model"]["merges"].reverse(), "rank 0"),
+    ("tokenizer.json", lambda v: v["model"]["merges"][3].pop(), "rank 3.* is not two earlier tokens"),
+    ("tokenizer.json", lambda v: v["added_tokens"][0].update(lstrip=True), "strips"),
+    ("tokenizer.json", lambda v: v["added_tokens"].clear(), "no merge makes the token '<.endoftext.>'"),
+    ("tokenizer.json", lambda v: v["added_tokens"].append({"content": "<x>", "id": 9999}), "not 0 to"),
+    ("tiktoken.json", lambda v: v.pop("pat_str"), "damaged"),
+    ("tiktoken.json", _set("pat_str", "(a"), "does not compile"),
+    ("tiktoken.json", _set("special_tokens", {}), "not 0 to"),
+    ("tiktoken.json", _set("explicit_n_vocab", 1), "not 0 to"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(JSON_DAMAGE)))
+def test_json_of_another_layout(case: int, tmp_path: Path) -> None:
+    name, change, message = JSON_DAMAGE[case]
+    data = learned(merges=20, special_tokens=[END])
+    save(data, tmp_path / "v")
+    (tmp_path / "v" / "manifest.json").unlink()
+    path = tmp_path / "v" / name
+    value = json.loads(path.read_bytes())
+    change(value)
+    path.write_text(json.dumps(value), encoding="utf-8")
+    with pytest.raises(FormatError, match=message):
+        load(path)
+
+
+BYTE_DAMAGE: list[tuple[str, Callable[[bytes], bytes], str]] = [
+    ("vocab.json", lambda c: c[:-20], "does not hold JSON"),
+    ("vocab.json", lambda _: b"[]", "not an object"),
+    ("merges.txt", lambda c: c.replace(b" ", b"  ", 2), "is not two earlier tokens"),
+    ("merges.txt", lambda c: c + b"x y z\n", "is not two earlier tokens"),
+    ("merges.txt", lambda c: c + b"\xff\n", "not UTF-8 from byte"),
+    ("tokenizer.json", lambda _: b"<html>", "does not hold JSON"),
+    ("tokenizer.json", lambda _: b"3", "not BPE"),
+    ("vocab.tiktoken", lambda c: c[:-3], "damaged|not 0 to"),
+    ("vocab.tiktoken", lambda c: c.replace(b"IQ== 0", b"IQ= 0"), "damaged"),
+    ("vocab.tiktoken", lambda c: c.replace(b"IQ== 0\nIg== 1", b"Ig== 0\nIQ== 1"), "bytes in GPT-2's order"),
+    ("merges.parquet", lambda c: c[:-9], "damaged"),
+    ("merges.parquet", lambda _: b"", "damaged"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BYTE_DAMAGE)))
+def test_damaged_files(case: int, tmp_path: Path) -> None:
+    name, change, message = BYTE_DAMAGE[case]
+    save(learned(merges=20, special_tokens=[END]), tmp_path / "v")
+    path = tmp_path / "v" / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(FormatError, match=message):
+        load(path)
+    with pytest.raises(FormatError, match=f"{name} is not the file that manifest.json names"):
+        load(tmp_path / "v")
+
+
+def test_a_parquet_file_that_is_not_ours(tmp_path: Path) -> None:
+    save(learned(merges=5), tmp_path / "v")
+    path = tmp_path / "v" / "merges.parquet"
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dist_bpe"])
+    for change, message in (
+        (None, "not one of ours"),
+        (about | {"version": 2}, "version 2"),
+        (about | {"pattern": {"name": "gpt2", "regex": "x+"}}, "was 'x\\+' when this vocabulary was made"),
+        (about | {"pattern": {"name": "gpt9", "regex": "x+"}}, "unknown pattern 'gpt9'"),
+    ):
+        pq.write_table(table.replace_schema_metadata(change and {"dist_bpe": json.dumps(change)}), path)
+        with pytest.raises(FormatError, match=message):
+            load(path)
+    tokens = table.column("token").to_pylist()[::-1]
+    pq.write_table(table.set_column(table.column_names.index("token"), "token", [tokens]), path)
+    with pytest.raises(FormatError, match="its tokens are not what its merges make"):
+        load(path)
+
+
+# ---- files that others made
+
+
+def test_files_that_tokenizers_trained_and_wrote(tmp_path: Path) -> None:
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    for pattern in PATTERNS.values():
+        splits = [pre_tokenizers.Split(Regex(text), "isolated") for text in pattern.tokenizers_regexes]
+        theirs = Tokenizer(models.BPE())
+        theirs.pre_tokenizer = pre_tokenizers.Sequence(
+            [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        theirs.decoder = decoders.ByteLevel()
+        theirs.train_from_iterator(
+            CORPUS,
+            trainers.BpeTrainer(
+                vocab_size=700,
+                show_progress=False,
+                special_tokens=["<s>", "<|endoftext|>"],
+                initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            ),
+        )
+        theirs.save(str(tmp_path / "tokenizer.json"))
+        data = load(tmp_path / "tokenizer.json")
+        assert data.pattern is pattern or data.pattern == pattern
+        assert data.special_tokens_first
+        assert data.special_ids == {"<s>": 0, "<|endoftext|>": 1}
+        for text in CORPUS:
+            assert encode_by_rule(data, text) == theirs.encode(text).ids
+        theirs.model.save(str(tmp_path))
+        assert load(tmp_path / "vocab.json", pattern) == data
+        with_strings = json.loads((tmp_path / "tokenizer.json").read_bytes())
+        with_strings["model"]["merges"] = [" ".join(pair) for pair in with_strings["model"]["merges"]]
+        (tmp_path / "strings.json").write_text(json.dumps(with_strings), encoding="utf-8")
+        assert load(tmp_path / "strings.json") == data
+
+
+def test_gpt2_published_regex_is_known_in_a_split() -> None:
+    tokenizer = json.loads(write(learned(merges=3))[0]["tokenizer.json"])
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    for text in GPT2.texts:
+        split = {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
+        tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, byte_level]}
+        assert read_back("tokenizers", json.dumps(tokenizer).encode()).pattern is GPT2
+
+
+def test_one_token_with_several_roles_as_gpt2_has_it() -> None:
+    tokenizer = write(learned(merges=3, special_tokens=[SpecialToken("<|endoftext|>")]))[0]["tokenizer.json"]
+    config = {f"{role}_token": "<|endoftext|>" for role in ("bos", "eos", "unk")}
+    assert read_back("tokenizers", tokenizer, json.dumps(config).encode()).special_tokens == (END,)
+    config = {"pad_token": {"content": "<|endoftext|>", "lstrip": False}}
+    several = read_back("tokenizers", tokenizer, json.dumps(config).encode())
+    assert several.special_tokens == (SpecialToken("<|endoftext|>", "pad"),)
+
+
+def test_windows_line_ends_in_merges_txt() -> None:
+    data = learned(merges=9)
+    files, _ = write(data)
+    assert read_back("gpt2", files["vocab.json"], files["merges.txt"].replace(b"\n", b"\r\n")) == data
+
+
+# ---- folders
+
+
+def test_a_folder_is_read_by_the_format_that_carries_most(tmp_path: Path) -> None:
+    data = learned(merges=20, special_tokens=[END], pattern=CUSTOM)
+    save(data, tmp_path / "v")
+    for format in ("parquet", "tokenizers", "tiktoken", "gpt2"):
+        found = load(tmp_path / "v")
+        assert found.keys() == data.keys()
+        assert (found.counts is not None) == ("counts" in FORMATS[format].carries)
+        assert (found.special_tokens == data.special_tokens) == ("roles" in FORMATS[format].carries)
+        assert (found.pattern == data.pattern) == ("pattern" in FORMATS[format].carries)
+        for name in FORMATS[format].files:
+            (tmp_path / "v" / name).unlink()
+    with pytest.raises(UsageError, match="holds no vocabulary"):
+        load(tmp_path / "v")
+    with pytest.raises(UsageError, match="no such file or folder"):
+        load(tmp_path / "w")
+
+
+def test_files_of_other_names(tmp_path: Path) -> None:
+    data = learned(merges=20)
+    files, _ = write(data)
+    names = {
+        "a.parquet": "merges.parquet",
+        "b.json": "tokenizer.json",
+        "c.tiktoken": "vocab.tiktoken",
+        "c.json": "tiktoken.json",
+    }
+    for name, source in names.items():
+        (tmp_path / name).write_bytes(files[source])
+    for name in ("a.parquet", "b.json", "c.tiktoken"):
+        assert load(tmp_path / name) == data
+    (tmp_path / "d.model").touch()
+    with pytest.raises(UsageError, match="is no vocabulary file by its name"):
+        load(tmp_path / "d.model")
+    (tmp_path / "vocab.json").write_bytes(files["vocab.json"])
+    with pytest.raises(FormatError, match=r"merges.txt cannot be read: No such file"):
+        load(tmp_path / "vocab.json")
+
+
+def test_another_pattern_than_the_files_own_is_refused(tmp_path: Path) -> None:
+    data = learned(merges=20, pattern=CUSTOM)
+    save(data, tmp_path / "v")
+    assert load(tmp_path / "v", CUSTOM) == data
+    with pytest.raises(UsageError, match="another one would cut"):
+        load(tmp_path / "v", GPT2)
+    assert load(tmp_path / "v" / "vocab.json").pattern is GPT2
+    assert load(tmp_path / "v" / "vocab.json", CUSTOM) == data
+
+
+def test_a_folder_keeps_what_is_not_ours_and_loses_what_is_stale(tmp_path: Path) -> None:
+    folder = save(learned(merges=20), tmp_path / "v")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    second = versioned()
+    save(second, folder)
+    assert load(folder) == second
+    names = {file.name for file in folder.iterdir()}
+    assert "model.safetensors" in names
+    assert not {"vocab.json", "merges.txt"} & names
+    assert "gpt2" in json.loads((folder / "manifest.json").read_bytes())["left_out"]
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
+
+
+def test_a_failed_check_changes_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        assert read(folder, "tokenizers") == second
+        raise ExportError("no")
+
+    first, second = learned(merges=20), learned(merges=21)
+    files, _ = write(second)
+    with pytest.raises(ExportError):
+        publish_files(tmp_path / "v", files, fail)
+    assert list(tmp_path.iterdir()) == []
+    save(first, tmp_path / "v")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "v").iterdir()}
+    with pytest.raises(ExportError):
+        publish_files(tmp_path / "v", files, fail)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "v").iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["v"]
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        save(learned(merges=2), tmp_path / "file")
+    with pytest.raises(UsageError, match="cannot be written"):
+        save(learned(merges=2), tmp_path / "file" / "v")
+
+
+def test_the_manifest_names_every_file_and_what_is_in_them() -> None:
+    data = learned(merges=20, special_tokens=[END], padding=3)
+    files, _ = write(data)
+    value = json.loads(manifest(data, files, {}, {"counts": "abc", "b": 1}))
+    assert {name: file["sha256"] for name, file in value["files"].items()} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items()
+    }
+    assert value["sizes"] == {"total": 280, "bytes": 256, "merges": 20, "special tokens": 1, "padding": 3}
+    assert value["special_tokens"] == [{"text": "<|endoftext|>", "role": "eos", "id": 276}]
+    assert value["pattern"]["regex"] == GPT2.regex
+    assert value["fingerprints"] == {"b": 1, "counts": "abc"}
+
+
+def test_docs_have_the_table_of_what_each_format_carries() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert table() in docs
+
+
+@given(st.binary())
+def test_any_bytes_are_an_error_and_not_a_crash(content: bytes) -> None:
+    files, _ = write(learned(["abab"], merges=1))
+    for attempt in (
+        lambda: read_back("gpt2", content, files["merges.txt"]),
+        lambda: read_back("tokenizers", content),
+        lambda: read_back("tokenizers", files["tokenizer.json"], b"x" + content),
+        lambda: read_back("tiktoken", content, files["tiktoken.json"]),
+        lambda: read_back("tiktoken", files["vocab.tiktoken"], content),
+        lambda: read_back("parquet", content),
+    ):
+        with pytest.raises(FormatError):
+            attempt()
