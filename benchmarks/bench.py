@@ -131,14 +131,16 @@ COUNT = """
 import sys, time, tempfile
 import dist_bpe
 from dist_bpe.corpus.plan import plan
+from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.tasks import CountTask, count_shard
 from pathlib import Path
 with tempfile.TemporaryDirectory() as folder:
     source = dist_bpe.Source("a", sys.argv[1])
+    options = CountOptions(pattern=sys.argv[2], special_tokens=[])
     planned = plan([source], 1 << 40)
     began = time.process_time()
     for shard in planned.shards:
-        count_shard(CountTask(shard, Path(folder), sys.argv[2], (), 16, 1 << 30))
+        count_shard(CountTask(shard, Path(folder), options, 1 << 30))
     print(time.process_time() - began)
 """
 

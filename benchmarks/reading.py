@@ -24,6 +24,7 @@ import regex
 
 from dist_bpe.corpus.plan import plan
 from dist_bpe.corpus.source import Source
+from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.tasks import CountTask, count_shard
 
 PATTERN = r"\w+|[^\w\s]+|\s+"  # no pattern of ours, so that the `regex` module cuts
@@ -40,7 +41,7 @@ def documents(path: Path) -> None:
 def counted(path: Path, pattern: str = "gpt2") -> None:
     with tempfile.TemporaryDirectory() as folder:
         for shard in plan([Source("a", str(path))]).shards:
-            count_shard(CountTask(shard, Path(folder), pattern, (), 16, 1 << 29))
+            count_shard(CountTask(shard, Path(folder), CountOptions(pattern=pattern, special_tokens=[]), 1 << 29))
 
 
 def arrow_alone(path: Path) -> None:

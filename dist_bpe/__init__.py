@@ -26,8 +26,8 @@ from dist_bpe.errors import (
 if TYPE_CHECKING:
     from dist_bpe.api import count, import_counts, learn
     from dist_bpe.corpus.source import Source
+    from dist_bpe.counting.options import WordList
     from dist_bpe.counting.table import CountTable
-    from dist_bpe.counting.wordlists import WordList
     from dist_bpe.learning.mixture import Mixture, Temperature, UniMax
     from dist_bpe.pretokenize.preparation import SpecialToken
     from dist_bpe.vocabulary.vocabulary import Vocabulary
@@ -42,7 +42,7 @@ _HOME = {
     "Temperature": "learning.mixture",
     "UniMax": "learning.mixture",
     "Vocabulary": "vocabulary.vocabulary",
-    "WordList": "counting.wordlists",
+    "WordList": "counting.options",
     "count": "api",
     "import_counts": "api",
     "learn": "api",

@@ -1,60 +1,89 @@
 """The functions of the package: count, learn, import_counts."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+from dist_bpe.corpus.heldout import HeldOut, read_parallel
 from dist_bpe.corpus.source import Source
-from dist_bpe.counting.options import CountOptions
+from dist_bpe.counting.options import CountOptions, WordList
 from dist_bpe.counting.table import CountTable
-from dist_bpe.counting.wordlists import WordList
+from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError
 from dist_bpe.learning import textbook
 from dist_bpe.learning.merges import batches_of_mapping
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
-from dist_bpe.options import validate
+from dist_bpe.options import build, fields_of
 from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.preparation import SpecialToken, normalization_form, special_token
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import RunConfig
 from dist_bpe.run.count import run_count
-from dist_bpe.run.learn import learn_from, run_learn, vocabulary_of
+from dist_bpe.run.learn import Made, learn_words, run_learn, vocabulary_of
 from dist_bpe.run.publish import run_import
-from dist_bpe.run.report import RunReport
 from dist_bpe.storage.bucket import BucketPath
 from dist_bpe.storage.files import RunPath, uri_of
 from dist_bpe.vocabulary.data import BYTES
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
+_TEACHING = ("unit", "tie_break", "end_of_word", "unknown_token")
+
+
+class CountKeywords(TypedDict, total=False):
+    """The fields of `CountOptions`, as keywords."""
+
+    pattern: str
+    normalization: str | None
+    special_tokens: Sequence[str | SpecialToken]
+    max_word_bytes: int | None
+    min_word_count: int
+    partitions: int
+    shard_bytes: int | None
+    table_bytes: int
+
+
+class CountAndEngineKeywords(CountKeywords, total=False):
+    """The fields of `CountOptions` and `EngineOptions`, as keywords."""
+
+    engine: Literal["ray", "local"]
+    workers: int | None
+    address: str | None
+    memory_per_worker: int | str | None
+    stall_seconds: float
+
+
+class LearnKeywords(TypedDict, total=False):
+    """The fields of `LearnOptions` but the size, as keywords."""
+
+    mixture: Mixture
+    parity: Literal["dev", "ratio", "window", "hybrid"] | None
+    min_pair_count: int
+    min_word_count: int
+    max_token_bytes: int | None
+    special_tokens_first: bool
+    pad_to_multiple: int | None
+    driver_memory: int | str | None
+
 
 def count(
-    *sources: Source,
+    *sources: Source | str | Path,
     output: str | RunPath,
-    engine: str = "ray",
-    workers: int | None = None,
-    address: str | None = None,
-    memory_per_worker: int | str | None = None,
     overwrite: bool = False,
     restart: bool = False,
     progress: str = "auto",
-    **options: Any,
+    **options: Unpack[CountAndEngineKeywords],
 ) -> CountTable:
     """Count the words of sources into a table in the run folder `output`, or go on with what lies there unfinished.
 
     Args:
-        sources: what to read.
+        sources: what to read; a path stands for a source named corpus.
         output: the run folder, a path or a URI of an object store; the table lies in its folder `counts`.
-        engine: "ray" (embedded, or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
-        workers: tasks at once; by default one a processor.
-        address: the Ray cluster to join.
-        memory_per_worker: bytes, or a text like "2GB"; by default a worker's share of what is free.
         overwrite: replace a table that stands there already.
         restart: begin anew, whatever is there, finished or not.
         progress: "auto", "bars", "lines", "json" or "silent".
-        options: the fields of `CountConfig`: pattern, normalization, special_tokens, max_word_bytes, min_word_count,
-            partitions, shard_bytes, table_bytes.
+        options: see the fields of `CountOptions` and `EngineOptions` (docs/options.md). The engine is "ray" (embedded,
+            or a cluster by `address`, RAY_ADDRESS or an earlier `ray.init`) or "local".
 
     Raises:
         UsageError: an option or source that cannot work; found before counting, and nothing is written then.
@@ -62,35 +91,38 @@ def count(
         RunError: the folder holds another table or an unfinished run of other inputs or options, another driver works
             on it, its disk is full, or a shard keeps failing. What was finished is kept, and the same call goes on.
     """
-    config = validate(
-        RunConfig,
-        {
-            "sources": [
-                {f.name: getattr(s, f.name) for f in dataclasses.fields(s)} | {"paths": s.list_of_paths()}
-                for s in sources
-            ],
-            "output": uri_of(output),
-            "overwrite": overwrite,
-            "restart": restart,
-            "count": options,
-            "engine": {
-                "engine": engine,
-                "workers": workers,
-                "address": address,
-                "memory_per_worker": memory_per_worker,
-            },
-        },
+    given: dict[str, Any] = dict(options)
+    engine = {name: given.pop(name) for name in fields_of(EngineOptions) if name in given}
+    known = (*fields_of(EngineOptions), "output", "overwrite", "restart", "progress")
+    config = RunConfig(
+        sources=list(map(_source, sources)),
+        output=uri_of(output),
+        overwrite=overwrite,
+        restart=restart,
+        count=build(CountOptions, given, known=known),
+        engine=build(EngineOptions, engine),
     )
-    return run_count(config, Progress(progress), RunReport(config.output))
+    return run_count(config, Progress(progress)).table
+
+
+def _source(given: Any) -> Source:
+    if isinstance(given, Source):
+        return given
+    if isinstance(given, (str, Path)):
+        return Source("corpus", str(given))
+    raise UsageError(
+        f"a source is a dist_bpe.Source or a path, not {type(given).__name__}: write Source(name, paths), or "
+        "Source(name, documents=…) for documents in memory."
+    )
 
 
 def import_counts(
-    lists: str | Path | Sequence[WordList],
+    lists: str | Path | Sequence[WordList | str | Path],
     *,
-    output: str | Path,
+    output: str | RunPath,
     overwrite: bool = False,
     progress: str = "auto",
-    **options: Any,
+    **options: Unpack[CountKeywords],
 ) -> CountTable:
     """Make a count table in the run folder `output` from words that were counted elsewhere.
 
@@ -98,25 +130,31 @@ def import_counts(
     the text itself makes, if that was cut by the same pattern, but knows nothing of documents.
 
     Args:
-        lists: a path, folder, glob or URI, or any number of `wordlists.WordList` with columns and names of sources.
+        lists: a path, folder, glob or URI, or any number of them or of `WordList` with columns and names of sources.
         output: the run folder; the table lies in its folder `counts`.
         overwrite: replace a table that stands there already.
         progress: "auto", "bars", "lines", "json" or "silent".
-        options: the fields of `CountConfig`: pattern (what cut the words, which goes into the vocabulary),
-            special_tokens (those that were cut out of the text), min_word_count, partitions, table_bytes.
+        options: see the fields of `CountOptions`; the pattern is what cut the words, which goes into the vocabulary,
+            the special tokens those that were cut out of the text. shard_bytes and max_word_bytes have no effect here.
 
     Raises:
         UsageError: an option, file or column that cannot work.
         DataError: a word that is missing or not UTF-8, or a count that is negative or no whole number; names the row.
         RunError: the folder holds a table already.
     """
-    if isinstance(lists, (str, Path)):
-        lists = [WordList("corpus", (str(lists),))]
-    config = validate(CountOptions, options)
-    for option in ("shard_bytes", "max_word_bytes"):
-        if getattr(config, option) is not None:
-            raise UsageError(f"{option} has no effect on lists of words: leave it out.")
-    return run_import(lists, output, overwrite, config, Progress(progress), RunReport(str(output)))
+    chosen = build(CountOptions, options, known=("output", "overwrite", "progress"))
+    named = [lists] if isinstance(lists, (str, Path, WordList)) else list(lists)
+    return run_import(list(map(_word_list, named)), output, chosen, overwrite, Progress(progress))
+
+
+def _word_list(given: Any) -> WordList:
+    if isinstance(given, WordList):
+        return given
+    if isinstance(given, (str, Path)):
+        return WordList("corpus", (str(given),))
+    raise UsageError(
+        f"a list of words is a dist_bpe.WordList or a path, not {type(given).__name__}: write WordList(name, (path,))."
+    )
 
 
 @overload
@@ -124,9 +162,10 @@ def learn(
     counts: CountTable | str | RunPath,
     vocab_size: int,
     *,
+    dev: HeldOut | str | Path | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
-    **options: Any,
+    **options: Unpack[LearnKeywords],
 ) -> Vocabulary: ...
 
 
@@ -141,7 +180,7 @@ def learn(
     normalization: str | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
-    **options: Any,
+    **options: Unpack[LearnKeywords],
 ) -> Vocabulary: ...
 
 
@@ -170,6 +209,7 @@ def learn(
     unknown_token: str | None = None,
     pattern: str = "gpt2",
     normalization: str | None = None,
+    dev: HeldOut | str | Path | None = None,
     special_tokens: Sequence[str | SpecialToken] | None = None,
     progress: str = "auto",
     **options: Any,
@@ -186,10 +226,10 @@ def learn(
         unknown_token: for teaching: what a character outside the vocabulary becomes.
         pattern: how the vocabulary of a mapping is to cut text; a table knows its own.
         normalization: what its text is to be brought into first: NFC, NFD, NFKC or NFKD; a table knows its own.
+        dev: for `parity`: the parallel development set, or its Parquet file (lang, doc, text).
         special_tokens: `TEXT`, `ROLE=TEXT` or `SpecialToken`; by default those cut out when the table was counted.
         progress: "auto", "bars", "lines", "json" or "silent".
-        options: the other fields of `LearnOptions`: mixture, min_pair_count, min_word_count, max_token_bytes,
-            special_tokens_first, pad_to_multiple, driver_memory.
+        options: see the other fields of `LearnOptions` (docs/options.md).
 
     Raises:
         UsageError: a size that is too small, or options that do not go together.
@@ -218,20 +258,22 @@ def learn(
     if isinstance(counts, (str, Path, BucketPath)):
         counts = CountTable.open(counts)
     if special_tokens is None:
-        special_tokens = counts.special_tokens if isinstance(counts, CountTable) else ()
-    specials = [special_token(token) for token in special_tokens]
+        specials = counts.specials if isinstance(counts, CountTable) else []
+    else:
+        specials = [special_token(token) for token in special_tokens]
     if vocab_size is None:
         vocab_size = BYTES + (num_merges or 0) + len(specials)
-    config: LearnOptions = validate(LearnOptions, {"vocab_size": vocab_size, **options})
-    if len(config.vocab_size) > 1:
+    known = ("num_merges", "pattern", "normalization", "dev", "special_tokens", "progress", *_TEACHING)
+    chosen = build(LearnOptions, {"vocab_size": vocab_size, **options}, known=known)
+    if len(chosen.vocab_size) > 1:
         raise UsageError("one size is learned at a time here: take the largest, and `Vocabulary.cut` gives the others.")
+    if (chosen.parity is None) != (dev is None):
+        raise UsageError("parity and dev go together: a rule, and the parallel set it looks at.")
     steps = Progress(progress)
-    report = RunReport("")
     if isinstance(counts, CountTable):
-        return run_learn(counts, config, specials, steps, report)[0]
-    if config.mixture != Mixture():
-        raise UsageError("a {word: count} mapping is one source: a mixture needs a count table.")
-    batches = batches_of_mapping(counts)
-    learned = learn_from(batches, ["words"], config, specials, None, steps, report)
-    form = normalization_form(normalization)
-    return vocabulary_of(learned, resolve(pattern), form, specials, config)
+        held_out = read_parallel(Path(dev)) if isinstance(dev, (str, Path)) else dev
+        return run_learn(counts, chosen, specials, held_out, steps).vocabulary
+    if chosen.mixture != Mixture() or chosen.parity:
+        raise UsageError("a {word: count} mapping is one source: a mixture or parity needs a count table.")
+    learned = learn_words(batches_of_mapping(counts), ["words"], chosen, None, specials, steps)
+    return vocabulary_of(learned, Made(resolve(pattern), normalization_form(normalization), specials, chosen))

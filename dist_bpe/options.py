@@ -1,42 +1,178 @@
-"""How an option is declared, checked and named in messages."""
+"""How an option is declared, checked and named in messages.
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+An option is one field of one model, which stands beside the step that uses it. Its type, limits, default and help text
+are said there alone: flags of the command line, keys of TOML files, keywords of Python, messages and docs/options.md
+follow from the model.
+"""
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from dist_bpe.errors import UsageError, without_secrets
 
+Location = tuple[str | int, ...]
+"""Where an option stands: the names of the fields on the way to it, with indices and keys of tables."""
+
 
 class Options(BaseModel):
+    """The options of one step. Unknown ones are errors, and none can be set afterwards."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
-def validate(model: type[BaseModel], values: dict[str, Any], where: str = "") -> Any:
+M = TypeVar("M")
+T = TypeVar("T", bound=type[Any])
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How the command line shows a field.
+
+    Attributes:
+        name: the flag, with its dashes; None for `--the-field`.
+        metavar: what stands for its value in --help.
+        shown: the default in words, where the value says nothing.
+        repeated: the flag is given once for each element of a list, or as NAME=VALUE once for each entry of a table.
+        none: another flag, which empties the list.
+        cli: whether there is a flag at all.
+    """
+
+    name: str | None = None
+    metavar: str | None = None
+    shown: str | None = None
+    repeated: bool = False
+    none: str | None = None
+    cli: bool = True
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Leave the JSON schema as it is; pydantic keeps a callable with each field for this purpose alone."""
+
+
+def option(
+    default: Any = ...,
+    help: str = "",
+    *,
+    flag: str | None = None,
+    metavar: str | None = None,
+    shown: str | None = None,
+    repeated: bool = False,
+    none: str | None = None,
+    cli: bool = True,
+    **limits: Any,
+) -> Any:
+    """Declare an option: its default, its meaning in a sentence, how the command line shows it (see `Flag`), limits.
+
+    The limits are those of `pydantic.Field`, such as ge=1.
+    """
+    extra = Flag(flag, metavar, shown, repeated, none, cli)
+    return Field(default, description=help, json_schema_extra=extra, **limits)
+
+
+def fields_of(model: Any) -> Mapping[str, FieldInfo]:
+    """The fields of a model or a pydantic dataclass."""
+    found: Mapping[str, FieldInfo] = getattr(model, "__pydantic_fields__", None) or model.model_fields
+    return found
+
+
+def flag_of(field: FieldInfo) -> Flag:
+    """How the command line shows a field."""
+    extra = field.json_schema_extra
+    return extra if isinstance(extra, Flag) else Flag(cli=False)
+
+
+def flag_name(name: str, field: FieldInfo) -> str:
+    """The flag of a field: --the-name, unless it has another."""
+    return flag_of(field).name or f"--{name.replace('_', '-')}"
+
+
+def model_in(annotation: Any) -> Any:
+    """The model in a field's type, inside Optional, lists and Annotated; None if it is a plain value."""
+    if isinstance(annotation, type) and hasattr(annotation, "__pydantic_fields__"):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := model_in(part)) is not None), None)
+
+
+def in_python(location: Location) -> str:
+    """How Python spells an option: by its keyword, or by the names on the way to it."""
+    return ".".join(map(str, location))
+
+
+def build(
+    model: Callable[..., M],
+    values: Mapping[str, Any],
+    spelled: Callable[[Location], str] = in_python,
+    known: Sequence[str] = (),
+) -> M:
     """Build a model from plain values; the first thing wrong becomes one sentence.
+
+    Args:
+        model: a model or a pydantic dataclass.
+        values: its fields.
+        spelled: how the user wrote an option: --min-pair-count, learn.min_pair_count, or min_pair_count.
+        known: what else could have been given beside the fields, for the sentence about an unknown one.
 
     Raises:
         UsageError: an unknown option, a missing one, or a value out of its range.
     """
     try:
-        return model.model_validate(values)
+        validated = model.__pydantic_validator__.validate_python(dict(values))  # type: ignore[attr-defined]
     except ValidationError as error:
-        message = sentence_of(error.errors()[0], model.model_fields)
-        raise UsageError(f"{where + ': ' if where else ''}{message}") from None  # pydantic's would show what was given
-    except UsageError as error:  # of a mixture, which says it in a sentence itself
-        raise UsageError(f"{where + ': ' if where else ''}{error}") from error
+        # Nothing of pydantic's own text stays in the chain: it shows what was given, and that may hold secrets.
+        raise UsageError(sentence_of(error, model, spelled, known)) from None
+    return validated  # type: ignore[no-any-return]
 
 
-def sentence_of(problem: Mapping[str, Any], known: Iterable[str]) -> str:
-    """What pydantic says of one value, as a sentence; `known` are the options there are."""
-    name = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"unknown option {name!r}; known here are: {', '.join(known)}."
-    if problem["type"] == "missing":
-        return f"the option {name!r} is missing."
-    message = problem["msg"].removeprefix("Value error, ")
+def in_one_sentence(cls: T) -> T:
+    """Make a model or pydantic dataclass say in one sentence what is wrong with its arguments, as a `UsageError`.
+
+    A decorator, and no `__init__` of its own: where the class stands inside another, pydantic tells the place itself.
+    """
+    make: Callable[..., None] = cls.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            make(self, *arguments, **options)
+        except ValidationError as error:
+            name = options.get("name", arguments[0] if arguments else "")
+            raise UsageError(
+                f"{cls.__name__.lower()}{f' {name!r}' if name else ''}: {sentence_of(error, cls)}"
+            ) from None
+
+    cls.__init__ = __init__
+    return cls
+
+
+def sentence_of(
+    error: ValidationError, model: Any, spelled: Callable[[Location], str] = in_python, known: Iterable[str] = ()
+) -> str:
+    """The first thing that pydantic says of some values, as a sentence."""
+    problem = error.errors()[0]
+    location = problem["loc"]
+    # A file's name stands before the sentence, and the key in it.
+    where, colon, name = spelled(location).rpartition(": ") if location else ("", "", "")
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        names = [*fields_of(_at(model, location[:-1])), *known]
+        return f"{where}{colon}unknown option {name!r}; known here are: {', '.join(names)}."
+    if problem["type"] in ("missing", "missing_argument"):
+        return f"{where}{colon}the option {name!r} is missing."
+    message = problem["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
+    message = f"{where}{colon}{name}{': ' if name else ''}{message.replace('Input should', 'it should')}"
     given = problem["input"]
     if isinstance(given, (str, int, float, bool)) or given is None:
-        return f"{name + ': ' if name else ''}{message}, not {without_secrets(repr(given))}."
+        return f"{message}, not {without_secrets(repr(given))}."
     # A whole table would hide the one thing that is wrong in it.
-    return f"{name + ': ' if name else ''}{message}."
+    return f"{message}."
+
+
+def _at(model: Any, location: Location) -> Any:
+    """The model at a place inside another."""
+    for part in location:
+        field = fields_of(model).get(str(part)) if not isinstance(part, int) else None
+        model = model_in(field.annotation) if field else model
+    return model

@@ -170,7 +170,8 @@ class Progress:
     `style` is "bars" (rich, for terminals), "lines" (one plain line at a time on standard error), "json" (one JSON
     object a line), "silent", or "auto": bars where standard error is a terminal, lines elsewhere.
 
-    `fields` are added to each event; `listeners` are called with each, whatever the style.
+    `fields` are added to each event; `listeners` are called with each, whatever the style. `records` has the stages
+    that have ended and `warnings` all that was warned of, for the closing summary and report.json.
     """
 
     def __init__(self, style: str = "auto") -> None:
@@ -178,6 +179,7 @@ class Progress:
             style = "bars" if sys.stderr.isatty() else "lines"
         self.style = style
         self.records: list[StageRecord] = []
+        self.warnings: list[str] = []
         self.fields: dict[str, Any] = {}
         self.listeners: list[Callable[[str, dict[str, Any]], None]] = []
 
@@ -219,7 +221,8 @@ class Progress:
         self.tell("message", text)
 
     def warn(self, text: str) -> None:
-        """Print one warning line, even when silent: a warning changes what the result means."""
+        """Print one warning line, even when silent: a warning changes what the result means. Reports have it, too."""
+        self.warnings.append(text)
         self.tell("warning", text, level="warning")
 
 

@@ -100,18 +100,17 @@ NODE = {"object_store_memory": 80 << 20, "include_dashboard": False}
 # A driver of a cluster; the pattern is slow, so that there is time to do harm.
 DRIVER = """
 import sys
-from dist_bpe.options import validate
+from dist_bpe.options import build
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import RunConfig
 from dist_bpe.run.count import run_count
-from dist_bpe.run.report import RunReport
 source, output, address, partitions = sys.argv[1:]
-config = validate(RunConfig, {
+config = build(RunConfig, {
     "sources": [{"name": "s", "paths": source}], "output": output,
     "count": {"pattern": r"[a-z]+|[0-9]+|\\s", "shard_bytes": 100_000, "partitions": int(partitions)},
     "engine": {"address": address, "stall_seconds": 5},
 })
-run_count(config, Progress("json"), RunReport(output))
+run_count(config, Progress("json"))
 """
 
 

@@ -18,7 +18,7 @@ import ray
 import yaml
 
 import dist_bpe
-from dist_bpe.options import validate
+from dist_bpe.options import build
 from dist_bpe.run.config import RunConfig, read_config
 
 ROOT = Path(__file__).parent.parent
@@ -63,7 +63,7 @@ def test_the_cloud_cluster_fits_rays_schema() -> None:
 
 def test_the_kubernetes_job_hangs_together() -> None:
     config_map, job = yaml.safe_load_all((JOBS / "kuberay-rayjob.yaml").read_text())
-    config = validate(RunConfig, tomllib.loads(config_map["data"]["run.toml"]))
+    config = build(RunConfig, tomllib.loads(config_map["data"]["run.toml"]))
     spec = job["spec"]
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
     cluster = spec["rayClusterSpec"]

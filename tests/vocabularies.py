@@ -8,6 +8,7 @@ from conftest import TRICKY
 from hypothesis import strategies as st
 
 from dist_bpe.learning.merges import batches_of_mapping, learn_merges
+from dist_bpe.learning.options import LearnOptions
 from dist_bpe.pretokenize.checks import PROBES, resolve
 from dist_bpe.pretokenize.patterns import GPT2, Pattern, find
 from dist_bpe.pretokenize.preparation import SpecialToken
@@ -37,7 +38,7 @@ def learned(
     """A vocabulary learned from texts, with counts for two sources, both the same texts."""
     counts = Counter(word for text in texts for word in pattern.words(text))
     batches = list(batches_of_mapping(counts)())
-    found = learn_merges(lambda: batches, ["a"], merges, min_pair_count=2)
+    found = learn_merges(lambda: batches, ["a"], merges, LearnOptions(vocab_size=(256 + merges,)))
     left, right, count = (column.to_pylist() for column in found.merges.columns)
     return VocabularyData(
         tuple(zip(left, right, strict=True)),

@@ -2,6 +2,7 @@
 
 from dist_bpe.cli import measuring, training, using
 from dist_bpe.cli.app import app
+from dist_bpe.cli.options import Sections
 
 for _command in (
     training.plan,
@@ -18,7 +19,7 @@ for _command in (
     using.encode,
     using.decode,
 ):
-    app.command()(_command)
+    app.command(cls=Sections)(_command)
 
 
 def main() -> None:

@@ -1,164 +1,269 @@
-"""Options of the models as flags."""
+"""Options of models as flags.
 
+A command names the models whose options it takes, and `with_options` gives Typer a flag for each of their fields. What
+the user gave comes to the command as a `Given` for each model, which is built there, or merged with a file first.
+"""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import typer
+from pydantic import ByteSize
+from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
+from dist_bpe.corpus.source import Source
+from dist_bpe.counting.options import CountOptions
+from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError
+from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
+from dist_bpe.learning.mixture import Mixture
+from dist_bpe.learning.options import LearnOptions
+from dist_bpe.options import Location, build, fields_of, flag_name, flag_of, in_python, model_in
+from dist_bpe.run.config import ExportOptions, RunConfig, in_file, read_table, read_toml
 
-if TYPE_CHECKING:
-    from dist_bpe.run.config import RunConfig
-
+M = TypeVar("M")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 Inputs = Annotated[
     list[str] | None,
     typer.Argument(metavar="INPUT…", help="Files, folders, globs, URIs or @LIST; NAME=PATH names a source."),
 ]
+InputsOrFile = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="INPUT…",
+        help="Files, folders, globs, URIs or @LIST; NAME=PATH names a source. Or one file run.toml; flags beat it.",
+    ),
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")]
 Output = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="RUN", help="The run folder: a path, or a URI of an object store."),
 ]
-VocabSize = Annotated[
-    str | None,
-    typer.Option(metavar="N[,N…]", help="All tokens: 256 bytes, merges and special tokens; several sizes at once."),
-]
-Pattern = Annotated[str | None, typer.Option(help="A named pattern or a regular expression.  [default: gpt2]")]
-Normalization = Annotated[str | None, typer.Option(help="NFC, NFD, NFKC or NFKD: bring text into that form first.")]
-MaxWord = Annotated[int | None, typer.Option(help="Count longer words in pieces of at most so many bytes.")]
-TextColumn = Annotated[str, typer.Option(help="The field that holds the documents, as in text or doc.text.")]
-GroupBy = Annotated[str | None, typer.Option(metavar="COLUMN", help="A column that names each row's source.")]
-Special = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TOKEN",
-        help="TEXT or ROLE=TEXT with a role of bos, eos, pad, unk, other; repeat for more.  [default: <|endoftext|>]",
-    ),
-]
-NoSpecial = Annotated[bool, typer.Option("--no-special-tokens", help="No special token at all.")]
-Engine = Annotated[str, typer.Option(help="ray (embedded, or a cluster) or local (threads of this process).")]
-Workers = Annotated[int | None, typer.Option(help="Tasks at once.  [default: one a processor]")]
-Address = Annotated[str | None, typer.Option(help="The Ray cluster to join.", envvar="RAY_ADDRESS")]
 MixtureFile = Annotated[
-    Path | None, typer.Option("--mixture", metavar="FILE", help="A TOML file with a [mixture] table.")
+    str | None, typer.Option("--mixture", metavar="FILE", help="A TOML file with a [mixture] table.")
 ]
-Alpha = Annotated[str | None, typer.Option(metavar="A", help="Shares in proportion to size^A, 0 to 1.")]
-UniMax = Annotated[str | None, typer.Option(metavar="N", help="Equal shares, but at most N passes.")]
-Share = Annotated[list[str] | None, typer.Option(metavar="NAME=S", help="A source's share; * for the rest.")]
-Multiplier = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=M", help="A source's factor on top; * for the rest.")
-]
-Cap = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=N", help="A source counts as at most N units; * for the rest.")
-]
-Unit = Annotated[str | None, typer.Option(help="What sizes are measured in: bytes, characters, words or documents.")]
-MinPair = Annotated[int | None, typer.Option(help="Least count of a pair that is merged.  [default: 2]")]
-MinWordLearn = Annotated[int | None, typer.Option(help="Rarer words take no part in learning.  [default: 1]")]
-MinWordCount = Annotated[
-    int | None, typer.Option(help="Rarer words are dropped from the table for good.  [default: 1]")
-]
-MaxToken = Annotated[int | None, typer.Option(help="No token is longer, in bytes.")]
-First = Annotated[bool, typer.Option("--special-tokens-first", help="Special tokens take the ids from 0 on.")]
-Pad = Annotated[int | None, typer.Option(help="Add reserved tokens up to a multiple of this.")]
-Name = Annotated[str | None, typer.Option(help="The vocabulary's name in the run folder.  [default: its size]")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there already.")]
-Restart = Annotated[bool, typer.Option("--restart", help="Begin anew, whatever is there, finished or not.")]
-Transformers = Annotated[bool, typer.Option("--verify-transformers", help="Reload the files in transformers, too.")]
-Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Read each exported file again in its library.")]
-Partitions = Annotated[int | None, typer.Option(help="Parts of the count table.  [default: 16]")]
-ShardBytes = Annotated[int | None, typer.Option(help="Text bytes one task counts.  [default: by the whole's size]")]
-TableBytes = Annotated[int | None, typer.Option(help="Memory of one task's word table.  [default: 512 MiB]")]
-WorkerMemory = Annotated[
-    str | None, typer.Option(help="Of one worker, as in 2GB.  [default: its share of what is free]")
-]
-DriverMemory = Annotated[str | None, typer.Option(help="Of learning, as in 16GB.  [default: what is free]")]
-Format = Annotated[
-    str | None, typer.Option(help="parquet, arrow, jsonl, text or lines.  [default: as the extension tells]")
-]
-BadFile = Annotated[str | None, typer.Option(help="error, or skip files that cannot be read.  [default: error]")]
-BadRow = Annotated[
-    str | None, typer.Option(help="error, or skip rows that are no text, or replace bad bytes.  [default: error]")
-]
-Fraction = Annotated[float | None, typer.Option(help="The share of each source's rows that takes part.  [default: 1]")]
-MaxBytes = Annotated[int | None, typer.Option(help="Text bytes to sample of each source, about.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LogFormat = Annotated[
     str, typer.Option(help="text, or json: one event a line on standard error.", envvar="DIST_BPE_LOG_FORMAT")
 ]
-Seed = Annotated[int | None, typer.Option(help="Draws another sample.  [default: 0]")]
 
 
-def source_of(
-    text: str, group_by: str | None, format: str | None, on_bad_file: str | None, on_bad_row: str | None,
-    sample_fraction: float | None, max_bytes: int | None, seed: int | None,
-) -> dict[str, Any]:  # fmt: skip
-    return given(
-        text=text, group_by=group_by, format=format, on_bad_file=on_bad_file, on_bad_row=on_bad_row,
-        sample_fraction=sample_fraction, max_bytes=max_bytes, seed=seed,
-    )  # fmt: skip
+# ---- from models to flags
 
 
-def given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+@dataclass(frozen=True)
+class Without:
+    """Fields that a command has no flag for."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+    def takes(self, name: str) -> bool:
+        """Whether there is a flag for a field."""
+        return name not in self.names
 
 
-def config_of(
-    inputs: list[str] | None, output: str | None, source: dict[str, Any], special: list[str] | None,
-    no_special: bool, engine: str, workers: int | None, address: str | None, memory_per_worker: str | None,
-    overwrite: bool, count: dict[str, Any], **more: Any,
-) -> "RunConfig":  # fmt: skip
-    from dist_bpe.options import validate
-    from dist_bpe.run.config import RunConfig
+class Only(Without):
+    """The fields that a command has flags for; it has none for the others."""
 
-    if not inputs:
-        raise UsageError("name at least one file, folder, glob or URI to read.")
-    if output is None:
-        raise UsageError("name the run folder with --output (-o).")
-    if special and no_special:
-        raise UsageError("--special-token and --no-special-tokens exclude each other.")
-    if special or no_special:
-        count["special_tokens"] = special or []
-    values = {
-        "sources": sources_of(inputs, source),
-        "output": output,
-        "overwrite": overwrite,
-        "count": count,
-        "engine": given(engine=engine, workers=workers, address=address, memory_per_worker=memory_per_worker),
-        **more,
-    }
-    config: RunConfig = validate(RunConfig, values)
-    return config
+    def takes(self, name: str) -> bool:
+        """Whether there is a flag for a field."""
+        return name in self.names
 
 
-def from_file(context: typer.Context, inputs: list[str] | None, *allowed: str) -> "RunConfig | None":
-    """The configuration of a run.toml, if INPUT… is one; options beside it, but the allowed ones, are refused."""
-    if not inputs or len(inputs) != 1 or not inputs[0].endswith(".toml"):
-        return None
-    from dist_bpe.run.config import read_config
+@dataclass(frozen=True)
+class Given(Generic[M]):
+    """What the user gave of one model's fields on the command line, as text."""
 
-    for option in context.command.params:
-        source = context.get_parameter_source(option.name or "")
-        if source and source.name == "COMMANDLINE" and option.name not in ("inputs", *allowed):
-            raise UsageError(f"{option.opts[0]} has no effect beside {inputs[0]}: set it in that file.")
-    return read_config(inputs[0])
+    model: Callable[..., M]
+    values: Mapping[str, Any]
 
+    def build(self, **more: Any) -> M:
+        """The model, from these values and more.
 
-Table = Annotated[str | None, typer.Option(metavar="RUN", help="Measure on a count table, exactly.")]
-Texts = Annotated[
-    list[str] | None, typer.Option(metavar="[NAME=]PATH", help="Measure on files of text; repeat for more.")
-]
-Parallel = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Measure on a parallel set: Parquet with lang, doc, text.")
-]
-Reference = Annotated[
-    str | None, typer.Option(metavar="LANG", help="The language premiums compare with.  [default: English]")
-]
-Segmenter = Annotated[str, typer.Option(help="What a word is: whitespace or unicode.")]
-WordList = Annotated[Path | None, typer.Option(help="A file of words, one a line: how many are one token?")]
-Dimension = Annotated[int, typer.Option(help="Width of the embeddings, for the size curve.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+        Raises:
+            UsageError: an option that cannot work, by its flag.
+        """
+        return build(self.model, {**self.values, **more}, in_flags(self.model))
+
+    def refuse(self, reason: str, *names: str) -> None:
+        """Refuse fields that have no effect in this use of the command; all without names.
+
+        Raises:
+            UsageError: one was given.
+        """
+        for name in names or self.values:
+            if name in self.values:
+                raise UsageError(f"{flag_name(name, fields_of(self.model)[name])} has no effect {reason}.")
 
 
-Vocab = Annotated[str, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
+class Sections(TyperCommand):
+    """A command whose --help lists the options of each model under a heading, in the order of the data."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then the command's own options, then those of each model."""
+        headings: dict[str, str] = getattr(self.callback, "sections", {})
+        found: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if record := parameter.get_help_record(ctx):
+                found.setdefault(headings.get(parameter.name or "", heading), []).append(record)
+        for heading, records in found.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A flag of a command: the parameter that Typer sees, the field it sets, and whether it empties that instead."""
+
+    parameter: inspect.Parameter
+    field: str
+    empties: bool = False
+
+
+def with_options(function: Command) -> Command:
+    """Give Typer a command with a flag for each field of the models that a function names as `Given` parameters."""
+    plain: list[inspect.Parameter] = []
+    taken: dict[str, tuple[Any, list[_Taken]]] = {}
+    sections: dict[str, str] = {}
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        annotated = get_origin(parameter.annotation) is Annotated
+        annotation, *notes = get_args(parameter.annotation) if annotated else (parameter.annotation,)
+        if get_origin(annotation) is not Given:
+            plain.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        (model,) = get_args(annotation)
+        chosen = next((note for note in notes if isinstance(note, Without)), Without())
+        flags = [
+            flag
+            for name, field in fields_of(model).items()
+            if flag_of(field).cli and chosen.takes(name)
+            for flag in _flags(name, field)
+        ]
+        taken[parameter.name] = (model, flags)
+        heading = inspect.cleandoc(model.__doc__).partition("\n")[0].partition(":")[0].rstrip(".")
+        sections |= {flag.parameter.name: heading for flag in flags}
+
+    @functools.wraps(function)
+    def run(**values: Any) -> Any:
+        given = {}
+        for name, (model, flags) in taken.items():
+            found = {flag: values.pop(flag.parameter.name) for flag in flags}
+            given[name] = Given(model, _collected(model, found))
+        return function(**values, **given)
+
+    parameters = [*plain, *(flag.parameter for _, flags in taken.values() for flag in flags)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.sections = sections  # type: ignore[attr-defined]
+    return cast(Command, run)
+
+
+def _flags(name: str, field: FieldInfo) -> Iterable[_Taken]:
+    """The flags of a field: one, or two where the second empties a list. Values are text, which pydantic reads."""
+    shown = flag_of(field)
+    flag = flag_name(name, field)
+    yes_or_no = bool in _types(field.annotation)
+    default = shown.shown
+    if default is None and not field.is_required() and not yes_or_no and field.default not in (None, (), [], {}):
+        default = str(field.default)
+    help = f"{field.description}{f'  [default: {default}]' if default else ''}"
+    if yes_or_no:
+        spelling = f"{flag}/--no-{flag[2:]}" if field.default is True else flag
+        yield _taken(name, bool | None, typer.Option(spelling, help=help, show_default=False), flag)
+        return
+    kind = list[str] | None if shown.repeated else str | None
+    metavar = shown.metavar or _metavar(field.annotation)
+    yield _taken(name, kind, typer.Option(flag, help=help, metavar=metavar, show_default=False), flag)
+    if shown.none:
+        none = typer.Option(shown.none, help=f"No {flag[2:].replace('-', ' ')} at all.", show_default=False)
+        yield _taken(name, bool | None, none, shown.none, empties=True)
+
+
+def _taken(field: str, kind: Any, option: Any, flag: str, empties: bool = False) -> _Taken:
+    parameter = inspect.Parameter(
+        flag[2:].replace("-", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, option],
+    )
+    return _Taken(parameter, field, empties)
+
+
+def _types(annotation: Any) -> list[Any]:
+    """A type, and those inside Optional and Annotated."""
+    if get_origin(annotation) in (Annotated, Union, types.UnionType):
+        return [found for part in get_args(annotation) for found in _types(part)]
+    return [annotation]
+
+
+def _metavar(annotation: Any) -> str:
+    for kind in _types(annotation):
+        if get_origin(kind) is Literal:
+            return "|".join(get_args(kind))
+        if kind in (int, float, ByteSize):
+            return {int: "N", float: "X"}.get(kind, "SIZE")
+    return "TEXT"
+
+
+def _collected(model: Any, found: Mapping[_Taken, Any]) -> dict[str, Any]:
+    """The values of fields from those of flags, where they were given."""
+    values: dict[str, Any] = {}
+    for flag, value in found.items():
+        if value is None or value == []:
+            continue
+        field = fields_of(model)[flag.field]
+        if flag.empties:
+            if flag.field in values:
+                raise UsageError(f"{flag_name(flag.field, field)} and {flag_of(field).none} exclude each other.")
+            value = []
+        elif get_origin(field.annotation) is dict:
+            value = _entries(flag_name(flag.field, field), value)
+        values[flag.field] = value
+    return values
+
+
+def _entries(flag: str, values: Iterable[str]) -> dict[str, str]:
+    """The table of NAME=NUMBER options."""
+    numbers: dict[str, str] = {}
+    for value in values:
+        name, equals, number = value.rpartition("=")
+        if not equals or not name or name in numbers:
+            raise UsageError(f"{flag} {value} is not NAME=NUMBER, each name once.")
+        numbers[name] = number
+    return numbers
+
+
+def in_flags(model: Any) -> Callable[[Location], str]:
+    """How the command line spells an option of a model, or of the models in it: by its flag."""
+
+    def spelled(location: Location) -> str:
+        at, flag = model, ""
+        for place, part in enumerate(location):
+            if isinstance(part, int):
+                continue
+            field = fields_of(at).get(part) if at else None
+            if field is None:
+                rest = [str(each) for each in location[place:] if not isinstance(each, int)]
+                return " ".join([flag, *rest]) if flag else in_python(location)
+            flag, at = flag_name(part, field), model_in(field.annotation)
+        return flag
+
+    return spelled
+
+
+# ---- what commands share
 
 
 def named_path(value: str) -> tuple[str, str]:
@@ -168,44 +273,122 @@ def named_path(value: str) -> tuple[str, str]:
     return ("corpus", value) if not equals or not name or "/" in name or Path(value).exists() else (name, path)
 
 
-def sources_of(inputs: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:
+def named_paths(values: Iterable[str]) -> dict[str, list[str]]:
+    """The paths of each name."""
     named: dict[str, list[str]] = {}
-    for name, path in map(named_path, inputs):
+    for name, path in map(named_path, values):
         named.setdefault(name, []).append(path)
-    return [{"name": name, "paths": paths, **options} for name, paths in named.items()]
+    return named
 
 
-def _numbers(option: str, values: list[str] | None) -> dict[str, str] | None:
-    """The dictionary of NAME=NUMBER options; None if there are none."""
-    numbers = {}
-    for value in values or ():
-        name, equals, number = value.rpartition("=")
-        if not equals or not name or name in numbers:
-            raise UsageError(f"{option} {value} is not NAME=NUMBER, each name once.")
-        numbers[name] = number
-    return numbers or None
+def run_config(
+    inputs: list[str] | None, output: str | None, mixture_file: str | None = None, **given: Given[Any]
+) -> RunConfig:
+    """The configuration of a run, from INPUT… and flags, or from a file run.toml, whose values flags replace.
+
+    Args:
+        inputs: the paths, or the one TOML file.
+        output: the run folder.
+        mixture_file: a TOML file with a [mixture] table.
+        given: what was given of `source`, `count`, `engine`, `learn`, `mixture` and `export`, where a command has them.
+
+    Raises:
+        UsageError: nothing to read, no run folder, or an option that cannot work; it is named as it was written.
+    """
+    file = inputs[0] if inputs and len(inputs) == 1 and inputs[0].endswith(".toml") else None
+    if not inputs:
+        raise UsageError("name at least one file, folder, glob or URI to read.")
+    values: dict[str, Any] = read_toml(file) if file else {}
+    flags: set[Location] = set()
+    for section in ("count", "engine", "learn"):
+        if section in given and (more := given[section].values):
+            values[section] = {**_table(values, section), **more}
+            flags |= {(section, name) for name in more}
+    if mixture := mixture_values(mixture_file, given.get("mixture")):
+        values.pop("mixture", None)
+        values["learn"] = _table(values, "learn") | {"mixture": mixture}
+        flags.add(("learn", "mixture"))
+    if "export" in given:
+        values |= given["export"].values
+        flags |= {(name,) for name in given["export"].values}
+    if output is not None:
+        values["output"] = output
+    elif "output" not in values:
+        raise UsageError("name the run folder with --output (-o).")
+    reading = given["source"].values if "source" in given else {}
+    if not file:
+        values["sources"] = [{"name": name, "paths": paths} for name, paths in named_paths(inputs).items()]
+    if isinstance(values.get("sources"), list):
+        values["sources"] = [
+            {**source, **reading} if isinstance(source, dict) else source for source in values["sources"]
+        ]
+    by_flag, by_key = in_flags(RunConfig), in_file(file) if file else in_flags(RunConfig)
+
+    def spelled(location: Location) -> str:
+        in_source = location[0] == "sources" and location[-1] in reading
+        as_flag = in_source or location[:1] in flags or location[:2] in flags
+        return by_flag(location) if as_flag else by_key(location)
+
+    return build(RunConfig, values, spelled)
 
 
-def mixture_of(
-    file: Path | None, alpha: str | None, unimax: str | None, unit: str | None,
-    share: list[str] | None, multiplier: list[str] | None, cap: list[str] | None,
-) -> dict[str, Any]:  # fmt: skip
-    from dist_bpe.run.config import read_table
+def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A table of a file, to be changed; what is none is left to pydantic to complain of."""
+    table = values.get(name, {})
+    return dict(table) if isinstance(table, Mapping) else {name: table}
 
-    found = given(
-        alpha=alpha, unimax=unimax, unit=unit, shares=_numbers("--share", share),
-        multipliers=_numbers("--multiplier", multiplier), caps=_numbers("--cap", cap),
-    )  # fmt: skip
+
+def mixture_values(file: str | None, given: Given[Mixture] | None) -> dict[str, Any]:
+    """The values of a mixture, from a file or from flags.
+
+    Raises:
+        UsageError: both, or a mixture that cannot be.
+    """
+    if given is None:
+        return {}
     if file is None:
-        return found
-    if found:
-        raise UsageError(f"--mixture {file} and other options of the mixture exclude each other.")
-    return read_table(file, "mixture")
+        given.build()
+        return dict(given.values)
+    given.refuse(f"beside --mixture {file}: a mixture comes from a file or from flags")
+    values = read_table(file, "mixture")
+    build(Mixture, values, lambda location: in_file(file)(("mixture", *location)))
+    return values
 
 
-def floats(option: str, values: list[str] | None) -> dict[str, float] | None:
-    numbers = _numbers(option, values)
-    try:
-        return {name: float(number) for name, number in numbers.items()} if numbers else None
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}.") from error
+# ---- docs/options.md
+
+
+def document() -> str:
+    """The tables of docs/options.md: every option with its flag, its key in a file, its default, and what it means."""
+    sections: list[tuple[str, str, Any]] = [
+        ("[[sources]]", "Source", Source),
+        ("[count]", "count, import_counts", CountOptions),
+        ("[mixture]", "Mixture", Mixture),
+        ("[learn]", "learn", LearnOptions),
+        ("[engine]", "count", EngineOptions),
+        ("", "", ExportOptions),
+        ("", "", MeasureOptions),
+        ("", "", BalanceOptions),
+    ]
+    text = ""
+    for table, function, model in sections:
+        text += f"\n## {inspect.cleandoc(model.__doc__).partition(chr(10))[0]}\n\n"
+        places = [f"`{table}` in a file"] if table else ["The top of a file"] if model is ExportOptions else []
+        places += [", ".join(f"`dist_bpe.{name}`" for name in function.split(", "))] if function else []
+        if places:
+            text += f"{'; '.join(places)}.\n\n"
+        text += "| name | flag | default | meaning |\n|---|---|---|---|\n"
+        for name, field in fields_of(model).items():
+            shown = flag_of(field)
+            flag = f"`{flag_name(name, field)}`" if shown.cli else ""
+            flag += f", `{shown.none}`" if shown.none else ""
+            default = "" if field.is_required() else shown.shown or _as_toml(field.default)
+            row = (f"`{name}`", flag, default, field.description or "")
+            text += f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n"
+    return text
+
+
+def _as_toml(value: Any) -> str:
+    if value in (None, (), [], {}) or isinstance(value, Mixture):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)

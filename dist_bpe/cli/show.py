@@ -53,6 +53,7 @@ def show_outcomes(points: "list[tuple[str, Outcome]]", report: "BalanceReport") 
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON."""
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,210 +1,137 @@
-"""Commands that make tables and vocabularies: train, plan, count, add, learn, status."""
+"""Commands that make tables and vocabularies: plan, train, count, add, learn, status."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dist_bpe.cli.app import command, new_progress
 from dist_bpe.cli.options import (
-    Address,
-    Alpha,
-    BadFile,
-    BadRow,
-    Cap,
-    DriverMemory,
-    Engine,
-    First,
-    Format,
-    Fraction,
-    GroupBy,
-    Inputs,
+    Given,
+    InputsOrFile,
     Json,
     LogFormat,
-    MaxBytes,
-    MaxToken,
-    MaxWord,
-    MinPair,
-    MinWordCount,
-    MinWordLearn,
     MixtureFile,
-    Multiplier,
-    Name,
-    Normalization,
-    NoSpecial,
+    Only,
     Output,
-    Overwrite,
-    Pad,
-    Partitions,
-    Pattern,
-    Restart,
-    Seed,
-    ShardBytes,
-    Share,
-    Special,
-    TableBytes,
-    TextColumn,
-    Transformers,
-    UniMax,
-    Unit,
-    Verify,
-    VocabSize,
-    WorkerMemory,
-    Workers,
-    config_of,
-    from_file,
-    given,
-    mixture_of,
-    named_path,
-    source_of,
+    Run,
+    Without,
+    mixture_values,
+    named_paths,
+    run_config,
+    with_options,
 )
 from dist_bpe.cli.show import print_json, show_plan, show_summary
+from dist_bpe.corpus.source import Source
+from dist_bpe.counting.options import CountOptions, WordList
+from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError
+from dist_bpe.learning.mixture import Mixture
+from dist_bpe.learning.options import LearnOptions
+from dist_bpe.run.config import ExportOptions
 
-if TYPE_CHECKING:
-    pass
+Parallel = Annotated[
+    str | None,
+    typer.Option("--dev", metavar="FILE", help="The parallel set for --parity: Parquet with lang, doc, text."),
+]
 
 
 @command
+@with_options
+def plan(
+    inputs: InputsOrFile = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every file left out.")] = False,
+    *,
+    source: Given[Source],
+    count: Annotated[Given[CountOptions], Only("shard_bytes", "table_bytes")],
+) -> None:
+    """Show what INPUT…, or the sources of a file run.toml, hold and what will be left out; count nothing."""
+    from dist_bpe.corpus.plan import plan as make_plan
+    from dist_bpe.storage.files import to_json
+
+    config = run_config(inputs, ".", source=source, count=count)
+    planned = make_plan(config.sources, config.count.shard_bytes)
+    if json:
+        print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")
+    else:
+        show_plan(planned, config.count.table_bytes)
+
+
+@command
+@with_options
 def train(
-    context: typer.Context,
-    inputs: Inputs = None,
+    inputs: InputsOrFile = None,
     output: Output = None,
-    vocab_size: VocabSize = None,
-    pattern: Pattern = None,
-    normalization: Normalization = None,
-    max_word_bytes: MaxWord = None,
-    text_column: TextColumn = "text",
-    group_by: GroupBy = None,
-    format: Format = None,
-    on_bad_file: BadFile = None,
-    on_bad_row: BadRow = None,
-    sample_fraction: Fraction = None,
-    max_bytes: MaxBytes = None,
-    seed: Seed = None,
-    special_token: Special = None,
-    no_special_tokens: NoSpecial = False,
-    engine: Engine = "ray",
-    workers: Workers = None,
-    address: Address = None,
-    mixture: MixtureFile = None,
-    alpha: Alpha = None,
-    unimax: UniMax = None,
-    share: Share = None,
-    multiplier: Multiplier = None,
-    cap: Cap = None,
-    unit: Unit = None,
-    min_pair_count: MinPair = None,
-    min_word_count: MinWordLearn = None,
-    max_token_bytes: MaxToken = None,
-    special_tokens_first: First = False,
-    pad_to_multiple: Pad = None,
-    partitions: Partitions = None,
-    shard_bytes: ShardBytes = None,
-    table_bytes: TableBytes = None,
-    memory_per_worker: WorkerMemory = None,
-    driver_memory: DriverMemory = None,
-    name: Name = None,
-    overwrite: Overwrite = False,
-    restart: Restart = False,
-    verify: Verify = True,
-    verify_transformers: Transformers = False,
+    mixture_file: MixtureFile = None,
+    dev: Parallel = None,
     log_format: LogFormat = "text",
+    *,
+    source: Given[Source],
+    count: Annotated[Given[CountOptions], Without("min_word_count")],
+    mixture: Given[Mixture],
+    learn: Given[LearnOptions],
+    engine: Given[EngineOptions],
+    export: Given[ExportOptions],
 ) -> None:
     """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
-    from dist_bpe.run.train import train as train_run
+    from dist_bpe.corpus.heldout import read_parallel
+    from dist_bpe.run.train import train as run_train
 
-    config = from_file(context, inputs, "output", "overwrite", "restart", "log_format")
-    if config:
-        config = config.model_copy(update=given(output=output, overwrite=overwrite or None, restart=restart or None))
-    else:
-        if vocab_size is None:
-            raise UsageError("say how large the vocabulary is to be with --vocab-size.")
-        learn = given(
-            vocab_size=vocab_size, mixture=mixture_of(mixture, alpha, unimax, unit, share, multiplier, cap),
-            min_pair_count=min_pair_count, min_word_count=min_word_count,
-            max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-            special_tokens_first=special_tokens_first, driver_memory=driver_memory,
-        )  # fmt: skip
-        config = config_of(
-            inputs, output,
-            source_of(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
-            special_token, no_special_tokens, engine, workers, address, memory_per_worker, overwrite,
-            given(
-                pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, partitions=partitions,
-                shard_bytes=shard_bytes, table_bytes=table_bytes,
-            ),
-            learn=learn, restart=restart, verify=verify, verify_transformers=verify_transformers, **given(name=name),
-        )  # fmt: skip
+    config = run_config(
+        inputs, output, mixture_file,
+        source=source, count=count, mixture=mixture, learn=learn, engine=engine, export=export,
+    )  # fmt: skip
+    if config.learn is None:
+        raise UsageError("say how large the vocabulary is to be with --vocab-size.")
+    _refuse_half(config.learn, dev)
     progress = new_progress(log_format)
-    show_summary(train_run(config, progress), progress)
+    show_summary(run_train(config, progress, read_parallel(dev) if dev else None), progress)
 
 
 @command
+@with_options
 def count(
-    inputs: Inputs = None,
+    inputs: InputsOrFile = None,
     output: Output = None,
-    pattern: Pattern = None,
-    normalization: Normalization = None,
-    max_word_bytes: MaxWord = None,
-    text_column: TextColumn = "text",
-    group_by: GroupBy = None,
-    format: Format = None,
-    on_bad_file: BadFile = None,
-    on_bad_row: BadRow = None,
-    sample_fraction: Fraction = None,
-    max_bytes: MaxBytes = None,
-    seed: Seed = None,
-    special_token: Special = None,
-    no_special_tokens: NoSpecial = False,
-    engine: Engine = "ray",
-    workers: Workers = None,
-    address: Address = None,
-    min_word_count: MinWordCount = None,
-    partitions: Partitions = None,
-    shard_bytes: ShardBytes = None,
-    table_bytes: TableBytes = None,
-    memory_per_worker: WorkerMemory = None,
-    overwrite: Overwrite = False,
-    restart: Restart = False,
     log_format: LogFormat = "text",
+    *,
+    source: Given[Source],
+    count: Given[CountOptions],
+    engine: Given[EngineOptions],
+    export: Annotated[Given[ExportOptions], Only("overwrite", "restart")],
 ) -> None:
     """Count words into a table that any number of vocabularies can be learned from."""
     from dist_bpe.run.count import run_count
     from dist_bpe.run.report import RunReport
 
-    config = config_of(
-        inputs, output,
-        source_of(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed),
-        special_token, no_special_tokens, engine, workers, address, memory_per_worker, overwrite,
-        given(
-            pattern=pattern, normalization=normalization, max_word_bytes=max_word_bytes, min_word_count=min_word_count,
-            partitions=partitions, shard_bytes=shard_bytes, table_bytes=table_bytes,
-        ),
-        restart=restart,
-    )  # fmt: skip
+    config = run_config(inputs, output, source=source, count=count, engine=engine, export=export)
     progress = new_progress(log_format)
-    report = RunReport(config.output)
-    run_count(config, progress, report)
+    table, left_out = run_count(config, progress)
+    report = RunReport(config.output, table, progress.records, warnings=progress.warnings, left_out=left_out)
     show_summary(report, progress)
 
 
 @command
+@with_options
+def add(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
+    log_format: LogFormat = "text",
+    *,
+    export: Annotated[Given[ExportOptions], Only("overwrite")],
+) -> None:
+    """Add count tables of equal pattern and settings: the same as counting all their documents together."""
+    from dist_bpe.run.publish import add_runs
+    from dist_bpe.run.report import RunReport
+
+    progress = new_progress(log_format)
+    table = add_runs(runs, output, export.build().overwrite, progress)
+    show_summary(RunReport(output, table, progress.records, warnings=progress.warnings), progress)
+
+
+@command
+@with_options
 def learn(
-    context: typer.Context,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder that holds a count table.")],
-    vocab_size: VocabSize = None,
-    mixture: MixtureFile = None,
-    alpha: Alpha = None,
-    unimax: UniMax = None,
-    share: Share = None,
-    multiplier: Multiplier = None,
-    cap: Cap = None,
-    unit: Unit = None,
-    parity: Annotated[
-        str | None, typer.Option(help="Instead of a mixture, parity-aware merges: dev, ratio, window or hybrid.")
-    ] = None,
-    dev: Annotated[Path | None, typer.Option(metavar="FILE", help="The parallel set for --parity.")] = None,
+    run: Run,
     counts: Annotated[
         list[str] | None,
         typer.Option(
@@ -212,126 +139,53 @@ def learn(
             help="Make RUN's table from words counted elsewhere: Parquet, Arrow, CSV, JSON Lines, TSV, text; repeat.",
         ),
     ] = None,
-    counts_format: Annotated[
-        str | None, typer.Option(help="parquet, arrow, jsonl, csv, tsv or words.  [default: as the extension tells]")
-    ] = None,
-    word_column: Annotated[str | None, typer.Option(help="The column of words.  [default: word]")] = None,
-    count_column: Annotated[str | None, typer.Option(help="The column of counts.  [default: count]")] = None,
-    source_column: Annotated[
-        str | None, typer.Option(help="The column that names each word's source.  [default: source, if it is there]")
-    ] = None,
-    pattern: Pattern = None,
-    special_token: Special = None,
-    no_special_tokens: NoSpecial = False,
-    min_pair_count: MinPair = None,
-    min_word_count: MinWordLearn = None,
-    max_token_bytes: MaxToken = None,
-    special_tokens_first: First = False,
-    pad_to_multiple: Pad = None,
-    driver_memory: DriverMemory = None,
-    name: Name = None,
-    overwrite: Overwrite = False,
-    verify: Verify = True,
-    verify_transformers: Transformers = False,
+    mixture_file: MixtureFile = None,
+    dev: Parallel = None,
     log_format: LogFormat = "text",
+    *,
+    words: Given[WordList],
+    count: Annotated[
+        Given[CountOptions], Only("pattern", "normalization", "special_tokens", "partitions", "table_bytes")
+    ],
+    mixture: Given[Mixture],
+    learn: Given[LearnOptions],
+    export: Annotated[Given[ExportOptions], Without("restart")],
 ) -> None:
     """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
     from dist_bpe.corpus.heldout import read_parallel
-    from dist_bpe.counting.options import CountOptions as CountConfig
-    from dist_bpe.counting.wordlists import WordList
-    from dist_bpe.learning.options import LearnOptions as LearnConfig
-    from dist_bpe.options import validate
-    from dist_bpe.pretokenize.preparation import special_token as parse
+    from dist_bpe.counting.table import CountTable
+    from dist_bpe.run.count import Counted
     from dist_bpe.run.publish import run_import
-    from dist_bpe.run.report import RunReport
     from dist_bpe.run.train import learn_and_export
+    from dist_bpe.storage.places import redacted
 
-    if special_token and no_special_tokens:
-        raise UsageError("--special-token and --no-special-tokens exclude each other.")
-    if vocab_size is None:
+    if "vocab_size" not in learn.values:
         raise UsageError("say how large the vocabulary is to be with --vocab-size.")
-    specials = [parse(token) for token in special_token or []] if special_token or no_special_tokens else None
-    values = given(
-        vocab_size=vocab_size, mixture=mixture_of(mixture, alpha, unimax, unit, share, multiplier, cap),
-        parity=parity, min_pair_count=min_pair_count,
-        min_word_count=min_word_count, max_token_bytes=max_token_bytes, pad_to_multiple=pad_to_multiple,
-        special_tokens_first=special_tokens_first, driver_memory=driver_memory,
-    )  # fmt: skip
-    config: LearnConfig = validate(LearnConfig, values)
-    if (parity is None) != (dev is None):
-        raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
+    options = learn.build(mixture=mixture_values(mixture_file, mixture))
+    exporting = export.build()
+    _refuse_half(options, dev)
     held_out = read_parallel(dev) if dev else None
     progress = new_progress(log_format)
     if counts:
-        named: dict[str, list[str]] = {}
-        for name_, path in map(named_path, counts):
-            named.setdefault(name_, []).append(path)
-        columns = given(word=word_column, count=count_column, source=source_column, format=counts_format)
-        lists = [WordList(name_, tuple(paths), **columns) for name_, paths in named.items()]
-        options = validate(CountConfig, given(pattern=pattern, special_tokens=specials))
-        config.merges(options.special_tokens)
-        run_import(lists, run, overwrite, options, progress, RunReport(run))
+        lists = [WordList(name, tuple(paths), **words.values) for name, paths in named_paths(counts).items()]
+        counting = count.build()
+        options.merges(counting.special_tokens)
+        table = run_import(lists, run, counting, exporting.overwrite, progress)
+        specials = counting.special_tokens
     else:
-        from dist_bpe.storage.places import redacted as show
-
-        for option in ("counts_format", "word_column", "count_column", "source_column", "pattern"):
-            if context.params[option] is not None:
-                raise UsageError(
-                    f"--{option.replace('_', '-')} has no effect without --counts: {show(run)} has its table."
-                )
-    report = learn_and_export(run, config, specials, name, overwrite, verify, verify_transformers, held_out, progress)
+        reason = f"without --counts: {redacted(run)} has its table"
+        words.refuse(reason)
+        count.refuse(reason, "pattern", "normalization", "partitions", "table_bytes")
+        table = CountTable.open(run)
+        specials = count.build().special_tokens if "special_tokens" in count.values else table.specials
+    progress.fields["run"] = redacted(run)
+    report = learn_and_export(run, Counted(table, {}), options, exporting, specials, held_out, progress)
     show_summary(report, progress)
 
 
-@command
-def add(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
-    overwrite: Overwrite = False,
-    log_format: LogFormat = "text",
-) -> None:
-    """Add count tables of equal pattern and settings: the same as counting all their documents together."""
-    from dist_bpe.run.publish import add_runs
-    from dist_bpe.run.report import RunReport
-
-    report = RunReport(output)
-    progress = new_progress(log_format)
-    add_runs(runs, output, overwrite, progress, report)
-    show_summary(report, progress)
-
-
-@command
-def plan(
-    context: typer.Context,
-    inputs: Inputs = None,
-    text_column: TextColumn = "text",
-    group_by: GroupBy = None,
-    format: Format = None,
-    on_bad_file: BadFile = None,
-    on_bad_row: BadRow = None,
-    sample_fraction: Fraction = None,
-    max_bytes: MaxBytes = None,
-    seed: Seed = None,
-    shard_bytes: ShardBytes = None,
-    table_bytes: TableBytes = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="All of it as JSON, with every file that is left out.")
-    ] = False,
-) -> None:
-    """Show what INPUT…, or the sources of a file run.toml, hold and what will be left out; count nothing."""
-    from dist_bpe.corpus.plan import plan as make_plan
-    from dist_bpe.storage.files import to_json
-
-    config = from_file(context, inputs, "as_json")
-    if not config:
-        source = source_of(text_column, group_by, format, on_bad_file, on_bad_row, sample_fraction, max_bytes, seed)
-        options = given(shard_bytes=shard_bytes, table_bytes=table_bytes)
-        config = config_of(inputs, ".", source, None, False, "local", None, None, None, True, options)
-    planned = make_plan([source.source() for source in config.sources], config.count.shard_bytes)
-    if as_json:
-        print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")
-    else:
-        show_plan(planned, config.count.table_bytes)
+def _refuse_half(options: LearnOptions, dev: str | None) -> None:
+    if (options.parity is None) != (dev is None):
+        raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
 
 
 @command

@@ -123,6 +123,7 @@ class Shard:
 
 
 def sum_or_none(values: Iterable[int | None]) -> int | None:
+    """The sum, or None if one of the numbers is not known."""
     total = 0
     for value in values:
         if value is None:

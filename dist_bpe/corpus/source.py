@@ -1,52 +1,88 @@
 """A source: what is read, and the options of reading it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, SkipValidation
+from pydantic.dataclasses import dataclass
 
 from dist_bpe.corpus.formats import FORMATS
 from dist_bpe.errors import UsageError
+from dist_bpe.options import in_one_sentence, option
 
 OnBadFile = Literal["error", "skip"]
 OnBadRow = Literal["error", "skip", "replace"]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A named group of text.
+def _known(format: str | None) -> str | None:
+    if format is not None and format not in FORMATS:
+        raise ValueError(f"the formats are {', '.join(FORMATS)}")
+    return format
 
-    Attributes:
-        name: the source's name in tables and reports, usually a language. With `group_by` the names come from that
-            column, and this one only stands in messages.
-        paths: files, folders, globs or URIs; `@list.txt` names a file with one of these a line, and
-            `hf://datasets/NAME?config=…&split=…` a dataset by name. One string is one path.
-        text: the field that holds the documents; `doc.text` goes into a struct, and each element of a list is a
-            document.
-        group_by: a field whose value names the source of each row.
-        documents: instead of paths, documents in memory: an iterable of str, bytes or None (local engine only), or a
-            dataset of the `datasets` library.
-        format: parquet, arrow, jsonl, text (a document a file) or lines (a document a line); by default the extension
-            tells.
-        on_bad_file: "error", or "skip" files that cannot be read; what was read of one before the damage stays.
-        on_bad_row: "error", "skip", or "replace" bad bytes by U+FFFD. Nulls are counted and never an error.
-        sample_fraction: the share of rows that take part, drawn by a hash of (seed, path relative to the source, row).
-        max_bytes: text bytes to aim at: the share that the planned size allows is drawn the same way.
-        seed: draws another sample.
+
+@in_one_sentence
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", arbitrary_types_allowed=True))
+class Source:
+    """What is read, and how: a named group of text, from files or from memory. For the options see the fields.
+
+    Raises:
+        UsageError: an option that is unknown or out of its range, or both paths and documents.
+        TypeError: documents are one text, or no iterable.
     """
 
-    name: str
-    paths: str | Sequence[str] = field(default=(), repr=False)  # may hold a login
-    text: str = "text"
-    group_by: str | None = None
+    name: str = option(
+        help="The source's name in tables and reports, usually a language. With group_by the names come from that "
+        "column, and this one only stands in messages.",
+        cli=False,
+        min_length=1,
+    )
+    paths: Annotated[str | Path | Sequence[str | Path], SkipValidation] = option(
+        (),
+        "Files, folders, globs or URIs; @list.txt names a file with one of these a line, and "
+        "hf://datasets/NAME?config=…&split=… a dataset by name. One string is one path.",
+        cli=False,
+        repr=False,  # may hold a login
+    )
+    text: str = option(
+        "text",
+        "The field that holds the documents. A dot goes into a struct, as in doc.text; each element of a list is a "
+        "document.",
+        flag="--text-column",
+        metavar="COLUMN",
+    )
+    group_by: str | None = option(None, "The column that names each row's source.", metavar="COLUMN")
     _: KW_ONLY
-    documents: Any = field(default=None, repr=False)
-    format: str | None = None
-    on_bad_file: OnBadFile = "error"
-    on_bad_row: OnBadRow = "error"
-    sample_fraction: float = 1.0
-    max_bytes: int | None = None
-    seed: int = 0
+    documents: Annotated[Any, SkipValidation] = option(
+        None,
+        "Instead of paths, documents in memory: an iterable of str, bytes or None (local engine only), or a dataset of "
+        "the datasets library.",
+        cli=False,
+        repr=False,
+    )
+    format: Annotated[str | None, AfterValidator(_known)] = option(
+        None,
+        "The file format: parquet, arrow, jsonl, text (a document a file) or lines (a document a line).",
+        metavar="FORMAT",
+        shown="as the extension tells",
+    )
+    on_bad_file: OnBadFile = option(
+        "error", "error, or skip files that cannot be read; what was read of one before the damage stays."
+    )
+    on_bad_row: OnBadRow = option(
+        "error", "error, or skip rows that are no text, or replace bad bytes by U+FFFD; nulls are never an error."
+    )
+    sample_fraction: float = option(
+        1.0,
+        "The share of rows that takes part, drawn by a hash of seed, path relative to the source, and row.",
+        gt=0,
+        le=1,
+    )
+    max_bytes: int | None = option(
+        None, "Text bytes to aim at: the share of rows that the planned size allows takes part.", ge=1
+    )
+    seed: int = option(0, "The seed of the sample; another one draws another.")
 
     def __post_init__(self) -> None:
         if isinstance(self.documents, (str, bytes, bytearray)):
@@ -58,20 +94,6 @@ class Source:
             raise TypeError(f"source {self.name!r}: documents is {type(self.documents).__name__}, not an iterable.")
         if self.documents is not None and self.paths:
             raise UsageError(f"source {self.name!r}: give either paths or documents.")
-        for option, value, allowed in (
-            ("format", self.format, (None, *FORMATS)),
-            ("on_bad_file", self.on_bad_file, ("error", "skip")),
-            ("on_bad_row", self.on_bad_row, ("error", "skip", "replace")),
-        ):
-            if value not in allowed:
-                names = ", ".join(name for name in allowed if name)
-                raise UsageError(f"source {self.name!r}: unknown {option} {value!r}; known are: {names}.")
-        if not 0 < self.sample_fraction <= 1:
-            raise UsageError(
-                f"source {self.name!r}: sample_fraction {self.sample_fraction} is not above 0 and up to 1."
-            )
-        if self.max_bytes is not None and self.max_bytes < 1:
-            raise UsageError(f"source {self.name!r}: max_bytes {self.max_bytes} is less than 1.")
 
     def list_of_paths(self) -> list[str]:
         """The paths as a list."""

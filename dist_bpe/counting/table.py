@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 
 from dist_bpe import _core
 from dist_bpe.arrays import of_texts, to_numpy
-from dist_bpe.counting.options import Unit
+from dist_bpe.counting.options import CountOptions, Unit
 from dist_bpe.counting.spills import SPILL_SCHEMA
 from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize.checks import resolve
-from dist_bpe.pretokenize.patterns import Pattern
-from dist_bpe.pretokenize.preparation import Normalization
+from dist_bpe.pretokenize.preparation import DEFAULT_SPECIAL, Normalization, SpecialToken
 from dist_bpe.storage.files import (
     NewFile,
     RunPath,
@@ -31,6 +30,7 @@ from dist_bpe.storage.files import (
     to_json,
     write,
 )
+from dist_bpe.storage.layout import COUNTS, MANIFEST
 
 FORMAT_VERSION = 1
 
@@ -125,9 +125,9 @@ class CountTable:
             FormatError: a manifest of another format version, or parts that are missing.
         """
         folder = parse_path(folder)
-        if not (folder / "manifest.json").exists() and (folder / "counts" / "manifest.json").exists():
-            folder = folder / "counts"
-        path = folder / "manifest.json"
+        if not (folder / MANIFEST).exists() and (folder / COUNTS / MANIFEST).exists():
+            folder = folder / COUNTS
+        path = folder / MANIFEST
         if not path.exists():
             raise RunError(
                 f"{folder} holds no finished count table; make one with `dist-bpe count INPUT… -o {folder}`."
@@ -154,7 +154,12 @@ class CountTable:
     @property
     def rows(self) -> int:
         """Rows of all parts."""
-        return sum(int(part["rows"]) for part in read_json(self.folder / "manifest.json")["parts"])
+        return sum(int(part["rows"]) for part in read_json(self.folder / MANIFEST)["parts"])
+
+    @property
+    def specials(self) -> list[SpecialToken]:
+        """The special tokens that were cut out; of roles the table knows none but that of GPT-2's own."""
+        return [SpecialToken(text, "eos" if text == DEFAULT_SPECIAL else "other") for text in self.special_tokens]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The table's rows as batches of (word, source number in the order of `sources`, count), part by part."""
@@ -189,19 +194,16 @@ def word_starts(words: pa.Array) -> Any:
 
 
 def manifest(
-    pattern: Pattern,
-    special_tokens: Sequence[str],
-    normalization: Normalization | None,
-    max_word_bytes: int | None,
-    min_word_count: int,
+    options: CountOptions,
     commits: Sequence[dict[str, Any]],
     parts: Sequence[dict[str, Any]],
     selection: dict[str, Any],
 ) -> dict[str, Any]:
     """What a table's manifest.json holds: equal for equal documents and options, whatever the shards and workers.
 
-    `selection` is what decided which documents took part: see `sources.Plan.selection`.
+    `selection` is what decided which documents took part: see `Plan.selection`.
     """
+    pattern = resolve(options.pattern)
     names = sorted({name for commit in commits for name in commit["sources"]})
     sources = {name: SourceCounts() for name in names}
     for commit in commits:
@@ -215,11 +217,11 @@ def manifest(
         "kind": "count-table",
         "format_version": FORMAT_VERSION,
         "pattern": {"name": pattern.name, "regex": pattern.regex, "unicode_tables": _core.UNICODE_TABLES},
-        "normalization": normalization,
-        "special_tokens": list(special_tokens),
+        "normalization": options.normalization,
+        "special_tokens": options.special_texts,
         "partitions": len(parts),
-        "max_word_bytes": max_word_bytes,
-        "min_word_count": min_word_count,
+        "max_word_bytes": options.max_word_bytes,
+        "min_word_count": options.min_word_count,
         "selection": selection,
         "sources": {name: vars(counts) for name, counts in sources.items()},
         "parts": [
@@ -258,7 +260,7 @@ def add_tables(tables: Sequence[CountTable], folder: RunPath) -> CountTable:
         FormatError: a part that is not the file its manifest names.
         CountOverflowError: a sum passes 2^64 - 1.
     """
-    manifests = [read_json(table.folder / "manifest.json") for table in tables]
+    manifests = [read_json(table.folder / MANIFEST) for table in tables]
     for table, values in zip(tables[1:], manifests[1:], strict=True):
         for what in sorted((values.keys() | manifests[0].keys()) - {"sources", "parts", "selection"}):
             if values.get(what) != manifests[0].get(what):
@@ -282,20 +284,20 @@ def add_tables(tables: Sequence[CountTable], folder: RunPath) -> CountTable:
         runs = [_read_part(table.parts[partition], sources) for table in tables]
         merger = _core.Merger(runs, len(sources), 0)
         parts.append(write_part(folder, partition, merger, merger, sources))
-    values = manifests[0] | manifest(
-        resolve(tables[0].pattern),
-        tables[0].special_tokens,
-        tables[0].normalization,
-        manifests[0]["max_word_bytes"],
-        tables[0].min_word_count,
-        [
-            {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}
-            for table in tables
-        ],
-        parts,
-        _added_selections(tables, [values["selection"] for values in manifests]),
+    options = CountOptions(
+        pattern=tables[0].pattern,
+        normalization=tables[0].normalization,
+        special_tokens=tables[0].specials,
+        max_word_bytes=manifests[0]["max_word_bytes"],
+        partitions=len(parts),
     )
-    write(folder / "manifest.json", to_json(values))
+    commits = [
+        {"sources": list(table.sources), "totals": [vars(source) for source in table.sources.values()]}
+        for table in tables
+    ]
+    selections = _added_selections(tables, [values["selection"] for values in manifests])
+    values = manifests[0] | manifest(options, commits, parts, selections)
+    write(folder / MANIFEST, to_json(values))
     return CountTable.open(folder)
 
 

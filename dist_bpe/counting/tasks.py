@@ -22,13 +22,13 @@ from dist_bpe import _core
 from dist_bpe.arrays import of_bytes, of_numpy
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.shard import Shard
+from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.spills import SpillSlice, end_of_spill, raise_damaged, read_slice, write_spill
 from dist_bpe.counting.table import write_part
 from dist_bpe.engine.base import STOP
 from dist_bpe.errors import Stopped
 from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.patterns import Pattern
-from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.storage.files import RunPath, create_if_absent, sealed, sha256, sizes, unsealed
 from dist_bpe.storage.places import THREADS, in_threads
@@ -43,12 +43,8 @@ class CountTask:
 
     shard: Shard
     staging: RunPath
-    pattern: str
-    special_tokens: tuple[str, ...]
-    partitions: int
+    options: CountOptions
     table_bytes: int
-    normalization: Normalization | None = None
-    max_word_bytes: int | None = None
     piece: int | None = None
 
     def __str__(self) -> str:
@@ -108,23 +104,24 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     if held := unsealed(commit):
         return held
     attempt = uuid.uuid4().hex[:12]
-    pattern = resolve(task.pattern)
+    options = task.options
+    pattern = resolve(options.pattern)
     names = task.shard.sources()
     number = {name: i for i, name in enumerate(names)}
     nulls = [0] * len(names)
     counter = _core.Counter(
         len(names),
         pattern.name if pattern.native else None,
-        list(task.special_tokens),
-        normalization=task.normalization,
-        max_word_bytes=task.max_word_bytes,
+        options.special_texts,
+        normalization=options.normalization,
+        max_word_bytes=options.max_word_bytes,
     )
     runs: list[dict[str, Any]] = []
 
     def spill() -> None:
         path = staging / f"{task.name}-{attempt}-{len(runs)}.run"
         runs.append({"file": path.name, "partitions": {}})
-        runs[-1]["partitions"] = write_spill(path, counter.drain(task.partitions))
+        runs[-1]["partitions"] = write_spill(path, counter.drain(options.partitions))
 
     def sweep() -> None:
         for run in runs:
@@ -141,7 +138,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
             nulls[source] += texts.null_count
             counter.count(source, texts)
             if not pattern.native:
-                _count_custom(counter, source, texts, pattern, task)
+                _count_custom(counter, source, texts, pattern, options)
             if counter.memory_bytes > task.table_bytes:
                 spill()
         if counter.unique_words:
@@ -205,26 +202,30 @@ def merged(staging: RunPath, folder: RunPath) -> list[dict[str, Any]]:
     return found
 
 
-def _count_custom(counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, task: CountTask) -> None:
+def _count_custom(
+    counter: _core.Counter, source: int, texts: pa.Array, pattern: Pattern, options: CountOptions
+) -> None:
     # The words of a custom pattern are Python objects, since the `regex` module makes them; a table for each batch
     # keeps the crossing into the native one down to unique words.
     words: Counter[str] = Counter()
     for text in texts.cast(pa.large_string()).drop_null().to_pylist():
-        for piece in _core.cut(text, task.special_tokens) if task.special_tokens else (text,):
-            words.update(pattern.pieces(_core.normalize(piece, task.normalization) if task.normalization else piece))
+        for piece in _core.cut(text, options.special_texts) if options.special_tokens else (text,):
+            words.update(
+                pattern.pieces(_core.normalize(piece, options.normalization) if options.normalization else piece)
+            )
     del words[""]
     counts = np.fromiter(words.values(), np.uint64, len(words))
     counter.add_words(source, of_bytes(list(map(str.encode, words))), of_numpy(counts))
 
 
 def merge_tasks(
-    commits: Sequence[dict[str, Any]], staging: RunPath, partitions: int, min_word_count: int, fan_in: int
+    commits: Sequence[dict[str, Any]], staging: RunPath, options: CountOptions, fan_in: int = FAN_IN
 ) -> list[MergeTask]:
     """The tasks that turn committed runs into parts, one a partition, whatever the order of the commits."""
     sources = tuple(sorted({name for commit in commits for name in commit["sources"]}))
     number = {name: i for i, name in enumerate(sources)}
     tasks = []
-    for partition in range(partitions):
+    for partition in range(options.partitions):
         slices = tuple(
             SpillSlice(
                 staging / run["file"],
@@ -236,7 +237,7 @@ def merge_tasks(
             for run in commit["runs"]
             if (frames := run["partitions"].get(str(partition)))
         )
-        tasks.append(MergeTask(partition, slices, sources, min_word_count, staging, fan_in))
+        tasks.append(MergeTask(partition, slices, sources, options.min_word_count, staging, fan_in))
     return tasks
 
 

@@ -7,7 +7,6 @@ with a word and its count a line. Words are taken as they stand there: nothing i
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,40 +25,19 @@ from dist_bpe.corpus.formats import compression
 from dist_bpe.corpus.readers.arrow import Arrow
 from dist_bpe.corpus.readers.lines import DAMAGED, decompressed, line_blocks
 from dist_bpe.corpus.readers.parquet import Parquet
+from dist_bpe.counting.options import WORD_FORMATS, WordList
 from dist_bpe.counting.spills import write_spill
 from dist_bpe.errors import BadFile, DataError, SourceError
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.storage.places import File
 
 EXTENSIONS = formats.EXTENSIONS | {".csv": "csv", ".tsv": "tsv", ".txt": "words", ".text": "words", ".vocab": "words"}
-#: `words` is a word, a space and its count a line, as `subword-nmt get-vocab` prints them.
-FORMATS = ("parquet", "arrow", "jsonl", "csv", "tsv", "words")
 #: The column of sources, which is used if it is there, whatever the list is named.
 SOURCE_COLUMN = "source"
 # Words whose cut by the pattern is looked at.
 PROBED_WORDS = 10_000
 # Integers that a double tells from their neighbours.
 EXACT_FLOAT = 1 << 53
-
-
-@dataclass(frozen=True)
-class WordList:
-    """Files of words and counts.
-
-    Attributes:
-        name: the source of words that name none.
-        paths: files, folders, globs or URIs, as in `Source`.
-        word, count: names of the columns, in formats that have columns.
-        source: the column that names each word's source; by default `source` where a file has it.
-        format: one of `FORMATS`; by default the extension tells.
-    """
-
-    name: str
-    paths: tuple[str, ...]
-    word: str = "word"
-    count: str = "count"
-    source: str | None = None
-    format: str | None = None
 
 
 Where = Callable[[int], str]
@@ -155,7 +133,7 @@ def _doubts(words: Sequence[bytes], pattern: Pattern) -> list[str]:
 
 def _read(words_of: WordList) -> Iterator[tuple[str, Any, Any]]:
     """Yield (source, words, counts) of all files, in the order of their paths."""
-    found = finding.find(words_of.name, words_of.paths, words_of.format, EXTENSIONS, FORMATS)
+    found = finding.find(words_of.name, words_of.paths, words_of.format, EXTENSIONS, WORD_FORMATS)
     if found.objects:
         raise SourceError(f"{words_of.name!r}: a dataset of the Hub is no list of words; name its files.")
     for path in sorted(found.files):

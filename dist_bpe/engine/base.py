@@ -131,7 +131,3 @@ def default_workers() -> int:
 
 #: Set while threads of this process are to give up; long-running functions look at it between two batches.
 STOP = threading.Event()
-
-
-def nobody(event: str, text: str | None = None, **fields: Any) -> None:
-    pass

@@ -8,6 +8,7 @@ from typing import Any
 
 from dist_bpe import memory
 from dist_bpe.engine.base import POLL_SECONDS, STOP, AttemptError, default_workers
+from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import DistBpeError
 from dist_bpe.storage.files import RunPath
 
@@ -18,9 +19,9 @@ class LocalEngine:
     name = "local"
     stall_seconds = math.inf  # threads are not lost, and there is no elsewhere
 
-    def __init__(self, workers: int | None = None, memory_per_worker: int | None = None) -> None:
-        self.workers = self.slots = workers or default_workers()
-        self.memory_per_worker = memory_per_worker or memory.available() // self.workers
+    def __init__(self, options: EngineOptions) -> None:
+        self.workers = self.slots = options.workers or default_workers()
+        self.memory_per_worker = options.memory_per_worker or memory.available() // self.workers
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="dist-bpe")
 
     def probe(self, folder: RunPath) -> None:

@@ -2,26 +2,30 @@
 
 from typing import Literal
 
-from pydantic import ByteSize, Field
+from pydantic import ByteSize
 
-from dist_bpe.options import Options
+from dist_bpe.options import Options, option
 
 
 class EngineOptions(Options):
-    """Where work runs.
+    """Where work runs."""
 
-    Attributes:
-        engine: `ray` (embedded, or the cluster at `address` or RAY_ADDRESS) or `local` threads.
-        workers: tasks at once.
-        address: the Ray cluster to join.
-        stall_seconds: a task of Ray that takes longer, and four times as long as any that finished, is also tried on
-            another node.
-        memory_per_worker: bytes that a worker may take; by default its share of what is free. On Ray each task asks for
-            as much if it is given.
-    """
-
-    engine: Literal["ray", "local"] = "ray"
-    workers: int | None = Field(default=None, ge=1)
-    address: str | None = None
-    stall_seconds: float = Field(default=600, gt=0)
-    memory_per_worker: ByteSize | None = Field(default=None, ge=1 << 20)
+    engine: Literal["ray", "local"] = option(
+        "ray", "ray (embedded, or the cluster at --address or RAY_ADDRESS) or local (threads of this process)."
+    )
+    workers: int | None = option(None, "The number of tasks at once.", shown="one a processor", ge=1)
+    address: str | None = option(None, "The address of the Ray cluster to join.", shown="RAY_ADDRESS, if it is set")
+    memory_per_worker: ByteSize | None = option(
+        None,
+        "The memory of one worker, such as 2GB. On Ray each task asks for as much if it is given.",
+        metavar="SIZE",
+        shown="its share of what is free",
+        ge=1 << 20,
+    )
+    stall_seconds: float = option(
+        600,
+        "A task of Ray that takes longer than this, and four times as long as any that finished, is also tried on "
+        "another node.",
+        metavar="SECONDS",
+        gt=0,
+    )

@@ -18,12 +18,11 @@ from dist_bpe.engine.base import (
     NODES_SECONDS,
     POLL_SECONDS,
     PROBE_SECONDS,
-    STALL_SECONDS,
     AttemptError,
     default_workers,
-    nobody,
 )
 from dist_bpe.engine.node import node_side
+from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import DistBpeError, RunError, UsageError
 from dist_bpe.progress import Tell
 from dist_bpe.storage.files import RunPath, uri_of, write
@@ -38,23 +37,15 @@ class RayEngine:
 
     name = "ray"
 
-    def __init__(
-        self,
-        workers: int | None = None,
-        address: str | None = None,
-        stall_seconds: float = STALL_SECONDS,
-        memory_per_worker: int | None = None,
-        tasks: int = 1,
-        tell: Tell = nobody,
-    ) -> None:
-        self.stall_seconds = stall_seconds
+    def __init__(self, options: EngineOptions, tasks: int, tell: Tell) -> None:
+        self.stall_seconds = options.stall_seconds
         # Imported here alone: it takes a second, and the local engine must work without it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
 
         self._ray = ray
-        address = address or os.environ.get("RAY_ADDRESS")
+        address = options.address or os.environ.get("RAY_ADDRESS")
         self._owned = not ray.is_initialized()
         self._embedded = self._owned and not address
         with _signals_kept():
@@ -69,7 +60,7 @@ class RayEngine:
                     # machine.
                     ray.init(
                         address="local",
-                        num_cpus=workers or default_workers(),
+                        num_cpus=options.workers or default_workers(),
                         include_dashboard=False,
                         log_to_driver=False,
                         logging_level=logging.ERROR,
@@ -80,8 +71,8 @@ class RayEngine:
                         f"no embedded Ray could be started ({_first_line(error)}). Try again, or use --engine local."
                     ) from error
         self._tell = tell
-        self._wanted = workers
-        self._memory = {"memory": memory_per_worker} if memory_per_worker else {}
+        self._wanted = options.workers
+        self._memory = {"memory": options.memory_per_worker} if options.memory_per_worker else {}
         self._nodes: dict[str, dict[str, Any]] = {}  # alive and with processors, as Ray describes them
         self._refused: set[str] = set()  # nodes that must not get work
         self._heard: dict[str, float] = {}  # when a node last finished something
@@ -90,7 +81,7 @@ class RayEngine:
         self._look_at_nodes()
         try:
             self._ask_for_processors(0 if self._embedded else tasks)
-            self.memory_per_worker = memory_per_worker or self._share_of_memory()
+            self.memory_per_worker = options.memory_per_worker or self._share_of_memory()
         except BaseException:
             self.close()
             raise

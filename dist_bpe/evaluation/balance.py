@@ -17,7 +17,7 @@ from pathlib import Path
 from dist_bpe.corpus.heldout import HeldOut, words_of
 from dist_bpe.counting.table import CountTable
 from dist_bpe.errors import UsageError
-from dist_bpe.learning.mixture import REST, Mixture
+from dist_bpe.learning.mixture import REST, Temperature
 from dist_bpe.learning.trainer import Outcome, Trainer
 from dist_bpe.pretokenize.patterns import PATTERNS, find
 from dist_bpe.pretokenize.preparation import Normalization
@@ -146,7 +146,7 @@ def frontier(trainer: Trainer, balanced: Outcome, rounds: int = 3) -> list[tuple
 
     Each β begins where the one before it ended, and takes so many rounds at most.
     """
-    points = [(f"temperature {alpha:g}", trainer.train(Mixture(alpha=alpha))) for alpha in TEMPERATURES]
+    points = [(f"temperature {alpha:g}", trainer.train(Temperature(alpha))) for alpha in TEMPERATURES]
     leaning: dict[str, float] = {}
     for beta in DIALS:
         outcome, leaning = balance(trainer, beta=beta, rounds=rounds if beta else 1, tolerance=0.02, start=leaning)
@@ -175,7 +175,7 @@ def search(
         raise UsageError(f"a premium of {premium:g} cannot be reached: the reference itself has 1.")
     if rounds < 12:
         raise UsageError("a search needs 12 rounds at least.")
-    tried = [(f"temperature {alpha:g}", trainer.train(Mixture(alpha=alpha))) for alpha in TEMPERATURES]
+    tried = [(f"temperature {alpha:g}", trainer.train(Temperature(alpha))) for alpha in TEMPERATURES]
     dials: dict[float, tuple[Outcome, dict[str, float]]] = {}
     left = rounds - len(tried)
 

@@ -1,6 +1,6 @@
 """Merges from a count table: stream it, weigh it, learn in the native core, and replay for what each source gave.
 
-Teaching modes (characters, end-of-word markers, other ties) are served by the slow reference twin in `reference`.
+Teaching modes (characters, end-of-word markers, other ties) are served by the slow twin in `textbook`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +11,8 @@ import pyarrow as pa
 from dist_bpe import _core
 from dist_bpe.counting.spills import SPILL_SCHEMA
 from dist_bpe.errors import UsageError
+from dist_bpe.learning.mixture import Weights
+from dist_bpe.learning.options import LearnOptions
 
 BATCH_WORDS = 65_536
 
@@ -39,12 +41,9 @@ def learn_merges(
     batches: Callable[[], Iterable[pa.RecordBatch]],
     sources: Sequence[str],
     merges: int,
+    options: LearnOptions,
+    weights: Weights | None = None,
     *,
-    weights: Sequence[int] | None = None,
-    jitter: bool = False,
-    min_pair_count: int = 2,
-    min_word_count: int = 1,
-    max_token_bytes: int | None = None,
     on_words: Callable[[int, int], None] | None = None,
     on_merge: Callable[[int], None] | None = None,
 ) -> Learned:
@@ -55,25 +54,24 @@ def learn_merges(
             adjacent.
         sources: the names behind the source numbers.
         merges: how many merges to learn.
-        weights: an integer for each source; all ones by default. A word's weighted count is the sum over sources.
-        jitter: each word's weighted count is multiplied by 900 to 1,100 by its hash, see `_core.Table.words`.
-        min_pair_count: least weighted count of a pair that is merged.
-        min_word_count: words with a smaller raw count, over all sources, take no part.
-        max_token_bytes: tokens never grow longer than this many bytes.
+        options: the thresholds; the sizes and the mixture are not looked at.
+        weights: how much each source counts, in the order of `sources`; equally without them. A word's weighted count
+            is the sum over sources.
         on_words: called once before learning with (unique words, bytes of memory the learner will take).
         on_merge: called a few times a second with the number of merges done.
 
     Raises:
         CountOverflowError: a weighted pair count passes 2^64 - 1.
     """
-    weights = list(weights or [1] * len(sources))
-    if jitter:
-        words = _core.Table(batches(), len(sources)).words(weights, min_word_count, True)
+    numbers = list(weights.integers.values()) if weights else [1] * len(sources)
+    if weights and weights.jitter:
+        words = _core.Table(batches(), len(sources)).words(numbers, options.min_word_count, True)
     else:
-        words = _core.Words(batches(), weights, min_word_count)
+        words = _core.Words(batches(), numbers, options.min_word_count)
     if on_words:
         on_words(len(words), words.learn_bytes)
-    learned = _core.learn_merges(words, merges, min_pair_count, max_token_bytes, on_merge)
+    least = weights.least(options.min_pair_count) if weights else options.min_pair_count
+    learned = _core.learn_merges(words, merges, least, options.max_token_bytes, on_merge)
     number = len(words)
     del words  # the replay streams the table again, so the learner's copy need not stay beside it
     replaced, tokens = _core.replay(learned.column(0), learned.column(1), batches(), len(sources))

@@ -6,18 +6,18 @@ integers alone: then nothing depends on the order of additions, and equal mixtur
 """
 
 import decimal
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+import tomli_w
+from pydantic import BeforeValidator, PlainSerializer, model_validator
 
 from dist_bpe.counting.options import Unit
 from dist_bpe.errors import CountOverflowError, UsageError
-from dist_bpe.options import sentence_of
+from dist_bpe.options import Options, in_one_sentence, option
 
 REST = "*"
 SCALE = 1 << 16
@@ -39,39 +39,58 @@ def _ratio(value: Any) -> Fraction:
 Ratio = Annotated[Fraction, BeforeValidator(_ratio), PlainSerializer(str)]
 
 
-class Mixture(BaseModel):
-    """How much each source counts. One rule at most (alpha, unimax, shares); the others go with any rule.
+@in_one_sentence
+class Mixture(Options):
+    """How much each source counts: one rule at most (alpha, unimax, shares); the others go with any rule."""
 
-    Attributes:
-        unit: what a source's size is measured in: "bytes", "characters" (of the words in the table), "words",
-            "documents".
-        alpha: temperature: q_ℓ ∝ n_ℓ^alpha. 1 is natural, 0 gives all sources the same share.
-        unimax: the same share to all, but no source more than this many times over; the rest goes to the others.
-        shares: shares by source; `*` for all others together. Sources that are not named share what is left to one in
-            natural proportion. With all named, or with `*`, only the proportions count.
-        multipliers: factors by source on top of the rule; `*` for all others.
-        caps: sources count as if they had been sampled down evenly to this many units, before the rule; `*` as above.
-        jitter: every word's count is multiplied by 0.9 to 1.1, by a stable hash of the word. It takes the many equal
-            counts of small sources apart; `balance` uses it.
-        scale: the integer that a weight of one becomes where weights have to be rounded.
-    """
+    unit: Unit = option(
+        "bytes",
+        "The unit of a source's size: bytes, characters (of the words in the table), words or documents.",
+    )
+    alpha: Ratio | None = option(
+        None, "Sources take shares in proportion to size^A: 1 is natural, 0 is the same for all.", metavar="A"
+    )
+    unimax: Ratio | None = option(
+        None,
+        "All sources take the same share, but none more than N times over; the rest goes to the others.",
+        metavar="N",
+    )
+    shares: dict[str, Ratio] = option(
+        {},
+        "A source's share; * is for all others together. Sources that are not named share what is left to one in "
+        "natural proportion; with all named, or with *, only the proportions count.",
+        flag="--share",
+        metavar="NAME=S",
+        repeated=True,
+    )
+    multipliers: dict[str, Ratio] = option(
+        {},
+        "A source's factor on top of the rule; * is for all others.",
+        flag="--multiplier",
+        metavar="NAME=M",
+        repeated=True,
+    )
+    caps: dict[str, Ratio] = option(
+        {},
+        "A source counts as if it had been sampled down evenly to N units, before the rule; * is for all others.",
+        flag="--cap",
+        metavar="NAME=N",
+        repeated=True,
+    )
+    jitter: bool = option(
+        False,
+        "Every word's count is multiplied by 0.9 to 1.1, by a stable hash of the word, which takes the many equal "
+        "counts of small sources apart.",
+        cli=False,
+    )
+    scale: int = option(
+        SCALE, "The integer that a weight of one becomes where weights have to be rounded.", cli=False, ge=1, le=1 << 40
+    )
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    if TYPE_CHECKING:
 
-    unit: Unit = "bytes"
-    alpha: Ratio | None = None
-    unimax: Ratio | None = None
-    shares: dict[str, Ratio] = {}
-    multipliers: dict[str, Ratio] = {}
-    caps: dict[str, Ratio] = {}
-    jitter: bool = False
-    scale: int = Field(default=SCALE, ge=1, le=1 << 40)
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise UsageError(f"mixture: {sentence_of(error.errors()[0], type(self).model_fields)}") from None
+        def __init__(self, **values: Any) -> None:  # numbers in any form that `_ratio` takes
+            ...
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Mixture":
@@ -84,14 +103,7 @@ class Mixture(BaseModel):
 
     def as_toml(self) -> str:
         """The `[mixture]` table of a configuration that gives this mixture."""
-        values = self.model_dump(exclude_defaults=True)
-        lines = ["[mixture]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in values.items() if not isinstance(value, dict)]
-        for name, table in values.items():
-            if isinstance(table, dict):
-                # A quoted key takes any name.
-                lines += [f"[mixture.{name}]", *(f"{json.dumps(key)} = {json.dumps(v)}" for key, v in table.items())]
-        return "\n".join(lines) + "\n"
+        return tomli_w.dumps({"mixture": self.model_dump(exclude_defaults=True)})
 
     def weights(self, sizes: Mapping[str, int]) -> "Weights":
         """The integer weight of each source.
@@ -107,11 +119,11 @@ class Mixture(BaseModel):
         Raises:
             UsageError: a source named here is not there, or nothing is left with a weight.
         """
-        for option in ("shares", "multipliers", "caps"):
-            for name in getattr(self, option):
+        for what in ("shares", "multipliers", "caps"):
+            for name in getattr(self, what):
                 if name != REST and name not in sizes:
                     raise UsageError(
-                        f"the mixture's {option} name the source {name!r}, which the table does not have; it has: "
+                        f"the mixture's {what} name the source {name!r}, which the table does not have; it has: "
                         f"{', '.join(sizes)}."
                     )
         # Sources without any text weigh nothing and must not disturb the others' common divisor.

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ByteSize, Field, PlainSerializer
+from pydantic import BeforeValidator, ByteSize, PlainSerializer
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
 from dist_bpe.learning.mixture import Mixture
-from dist_bpe.options import Options
+from dist_bpe.options import Options, option
 from dist_bpe.pretokenize.preparation import SpecialToken
 
 BYTES = len(_core.byte_ids())
@@ -36,33 +36,37 @@ VocabSizes = Annotated[
 
 
 class LearnOptions(Options):
-    """What decides the vocabulary.
+    """What decides the vocabulary."""
 
-    Attributes:
-        vocab_size: all tokens: bytes, merges and special tokens. Several sizes make several vocabularies from one
-            training to the largest: merges are nested.
-        mixture: how much each source counts; in a file it may stand as a table of its own, `[mixture]`.
-        parity: instead of a mixture, parity-aware merges on a parallel development set: "dev" (the language whose text
-            takes most tokens chooses the next merge), "ratio" (the one whose training text is compressed least, against
-            the lengths of parallel text), "window" (dev, but none chooses too often in a row), "hybrid" (dev after half
-            the merges).
-        min_pair_count: least count of a pair that is merged, in raw counts: see `Weights.least`.
-        min_word_count: rarer words take no part in learning.
-        max_token_bytes: tokens never grow longer than this.
-        special_tokens_first: special tokens get the ids from 0 on instead of the last ones.
-        pad_to_multiple: reserved tokens are added until the size is a multiple of this.
-        driver_memory: bytes that learning may take, by default what is free: a table that needs more is refused.
-    """
-
-    vocab_size: VocabSizes
-    mixture: Mixture = Mixture()
-    parity: Literal["dev", "ratio", "window", "hybrid"] | None = None
-    min_pair_count: int = Field(default=2, ge=1)
-    min_word_count: int = Field(default=1, ge=1)
-    max_token_bytes: int | None = Field(default=None, ge=2)
-    special_tokens_first: bool = False
-    pad_to_multiple: int | None = Field(default=None, ge=1)
-    driver_memory: ByteSize | None = Field(default=None, ge=1)
+    vocab_size: VocabSizes = option(
+        help="The number of all tokens: 256 bytes, merges and special tokens. Several sizes make several vocabularies "
+        "from one training to the largest, since merges are nested.",
+        metavar="N[,N…]",
+    )
+    mixture: Mixture = option(
+        Mixture(), "How much each source counts; in a file it may stand as a table of its own, [mixture].", cli=False
+    )
+    parity: Literal["dev", "ratio", "window", "hybrid"] | None = option(
+        None,
+        "Instead of a mixture, parity-aware merges on a parallel development set: dev (the language whose text takes "
+        "most tokens chooses the next merge), ratio (the one whose training text is compressed least, against the "
+        "lengths of parallel text), window (dev, but none chooses too often in a row), hybrid (dev after half the "
+        "merges).",
+    )
+    min_pair_count: int = option(2, "The least count of a pair that is merged, in raw counts.", ge=1)
+    min_word_count: int = option(1, "Rarer words take no part in learning.", ge=1)
+    max_token_bytes: int | None = option(None, "No token is longer than this, in bytes.", ge=2)
+    special_tokens_first: bool = option(False, "Special tokens take the ids from 0 on instead of the last ones.")
+    pad_to_multiple: int | None = option(
+        None, "Reserved tokens are added until the size is a multiple of this.", metavar="N", ge=1
+    )
+    driver_memory: ByteSize | None = option(
+        None,
+        "The memory for learning, such as 16GB; a table that needs more is refused.",
+        metavar="SIZE",
+        shown="what is free",
+        ge=1,
+    )
 
     def merges(self, special_tokens: Sequence[SpecialToken]) -> int:
         """How many merges fill the largest vocabulary.

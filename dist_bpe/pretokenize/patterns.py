@@ -254,6 +254,11 @@ _BY_SPLITS = {pattern.tokenizers_regexes: pattern for pattern in PATTERNS.values
 
 @functools.cache
 def compile_regex(text: str) -> "regex.Pattern[str]":
+    """Compile a regular expression of the `regex` module.
+
+    Raises:
+        UsageError: it is none.
+    """
     return regex.compile(text)
 
 

@@ -2,23 +2,29 @@
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dist_bpe import memory
 from dist_bpe.corpus.heldout import HeldOut, refuse_overlap
 from dist_bpe.counting.table import CountTable
 from dist_bpe.errors import UsageError
-from dist_bpe.evaluation.balance import balance, bound_warnings, frontier, search
-from dist_bpe.evaluation.balance import balance_warnings as limits
+from dist_bpe.evaluation.balance import balance, balance_warnings, bound_warnings, frontier, search
+from dist_bpe.evaluation.options import BalanceOptions
 from dist_bpe.learning.memory import check_memory
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.learning.trainer import Outcome, Trainer
-from dist_bpe.pretokenize.preparation import special_token
 from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.storage.files import RunPath, parse_path, to_json, write
+from dist_bpe.storage.layout import MIXTURES
+
+
+class Sets(NamedTuple):
+    """What languages' costs are measured on: development text (without it the training text), and a test set."""
+
+    dev: HeldOut | None = None
+    test: HeldOut | None = None
 
 
 @dataclass
@@ -46,20 +52,9 @@ class BalanceReport:
 
 def balance_run(
     run: str | RunPath,
-    config: LearnOptions,
-    *,
-    dev: HeldOut | None = None,
-    test: HeldOut | None = None,
-    reference: str | None = None,
-    targets: Mapping[str, float] | None = None,
-    beta: float = math.inf,
-    rounds: int | None = None,
-    tolerance: float = 0.001,
-    caps: Mapping[str, float] | None = None,
-    floors: Mapping[str, float] | None = None,
-    with_frontier: bool = False,
-    with_search: bool = False,
-    premium: float | None = None,
+    learn: LearnOptions,
+    options: BalanceOptions,
+    sets: Sets,
     output: str | RunPath | None = None,
     progress: Progress | None = None,
 ) -> BalanceReport:
@@ -67,13 +62,9 @@ def balance_run(
 
     Args:
         run: the folder of a count table.
-        config: size and thresholds of the vocabulary; its mixture is not looked at.
-        dev: see `Retrainer`; and `targets`.
-        test: a parallel set that the result is measured on; it may share nothing with `dev`.
-        reference: the language premiums compare with; English by default, or the one that costs least without dev.
-        beta: see `balance`; and `rounds` (8, for a search 24), `tolerance`, `caps`, `floors`.
-        with_frontier: also train temperatures and dials, to show what evenness costs.
-        with_search: search instead, see `search`; and `premium`.
+        learn: size and thresholds of the vocabulary; its mixture is not looked at.
+        options: how far, how often, within which bounds; with a premium, a mixture is searched for.
+        sets: what costs are measured on.
         output: the TOML file for the mixture; a JSON file beside it holds the report. By default
             `mixtures/balanced.toml` in the run folder.
         progress: who is told how it goes.
@@ -84,14 +75,15 @@ def balance_run(
     table = CountTable.open(run)
     progress = progress or Progress()
     progress.fields["run"] = str(parse_path(run))
-    specials = [special_token(text) for text in table.special_tokens]
+    specials, dev, test = table.specials, sets.dev, sets.test
+    reference, rounds, caps, floors = options.reference, options.rounds, options.caps, options.floors
     if dev is not None and test is not None:
         refuse_overlap(dev, test)
     if dev is not None and dev.documents is not None:
         reference = dev.reference(reference)
-    check_memory(table, config.min_word_count, config.driver_memory or memory.available(), kept=True)
+    check_memory(table, learn.min_word_count, learn.driver_memory or memory.available(), kept=True)
     with progress.stage("load", unit="words") as stage:
-        trainer = Trainer(table, config, specials, dev, targets)
+        trainer = Trainer(table, learn, specials, dev, options.targets)
         stage.advance(len(trainer.words), f"{human_bytes(trainer.words.memory_bytes)} of memory")
     if reference is None:
         outcome = trainer.train(Mixture())
@@ -99,9 +91,9 @@ def balance_run(
     elif reference not in trainer.languages:
         raise UsageError(f"there is no language {reference!r}; there are: {', '.join(trainer.languages)}.")
     report = BalanceReport(reference)
-    if with_search:
+    if options.search or options.premium is not None:
         with progress.stage("search", unit="mixtures") as stage:
-            name, best, report.tried = search(trainer, reference, premium=premium, rounds=rounds or 24)
+            name, best, report.tried = search(trainer, reference, premium=options.premium, rounds=rounds or 24)
             stage.advance(len(report.tried))
     else:
         with progress.stage("balance", rounds or 8, "rounds") as stage:
@@ -111,22 +103,23 @@ def balance_run(
                 stage.advance(1, f"Gini {outcome.gini:.4f}, worst {outcome.worst}")
 
             best, leaning = balance(
-                trainer, beta=beta, rounds=rounds or 8, tolerance=tolerance, caps=caps, floors=floors, on_round=on_round
-            )
+                trainer, beta=options.beta, rounds=rounds or 8, tolerance=options.tolerance, caps=caps, floors=floors,
+                on_round=on_round,
+            )  # fmt: skip
         report.warnings = bound_warnings(trainer, leaning, caps, floors)
-        name = "balanced" if math.isinf(beta) else f"dial {beta:g}"
-        if with_frontier:
+        name = "balanced" if math.isinf(options.beta) else f"dial {options.beta:g}"
+        if options.frontier:
             with progress.stage("frontier", unit="mixtures") as stage:
                 report.tried = frontier(trainer, best)
                 stage.advance(len(report.tried))
     report.best = (name, best)
-    report.warnings += limits(table, dev, best, reference)
+    report.warnings += balance_warnings(table, dev, best, reference)
     for text in report.warnings:
         progress.warn(text)
     if test is not None:
-        judge = Trainer(table, config, specials, test, words=trainer.words)
+        judge = Trainer(table, learn, specials, test, words=trainer.words)
         report.test = judge.measure(best.mixture, best.merges, time.perf_counter())
-    report.file = parse_path(output) if output else table.folder.parent / "mixtures" / "balanced.toml"
+    report.file = parse_path(output) if output else table.folder.parent / MIXTURES / "balanced.toml"
     report.file.parent.mkdir(parents=True, exist_ok=True)
     write(report.file, best.mixture.as_toml().encode())
     write(report.file.with_suffix(".json"), to_json(report.as_json()))

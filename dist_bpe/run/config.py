@@ -2,61 +2,48 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, SkipValidation, model_validator
+from pydantic import Field, model_validator
 
 from dist_bpe.corpus.source import Source
 from dist_bpe.counting.options import CountOptions
 from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError, without_secrets
 from dist_bpe.learning.options import LearnOptions
-from dist_bpe.options import Options, validate
+from dist_bpe.options import Location, Options, build, in_python, option
+
+FormatName = Literal["gpt2", "tokenizers", "tiktoken", "parquet"]
 
 
-class SourceConfig(Options):
-    """One `[[sources]]` table: see `dist_bpe.Source`."""
+class ExportOptions(Options):
+    """What is written, and checked."""
 
-    name: str = Field(min_length=1)
-    #: Not shown, since a URI may hold a login.
-    paths: Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = Field(
-        default=[], repr=False
+    name: str | None = option(
+        None,
+        "The vocabulary's name in the run folder; with several sizes each size is added to it.",
+        shown="the size asked for",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
     )
-    text: str = "text"
-    group_by: str | None = None
-    format: str | None = None
-    on_bad_file: Literal["error", "skip"] = "error"
-    on_bad_row: Literal["error", "skip", "replace"] = "error"
-    sample_fraction: float = Field(default=1.0, gt=0, le=1)
-    max_bytes: int | None = Field(default=None, ge=1)
-    seed: int = 0
-    #: For the API alone: documents in memory.
-    documents: SkipValidation[Any] = Field(default=None, exclude=True)
-
-    def source(self) -> Source:
-        """The source it describes."""
-        return Source(**dict(self))
+    overwrite: bool = option(False, "What stands there already is replaced.")
+    restart: bool = option(False, "The run begins anew, whatever is in the folder, finished or not.")
+    formats: list[FormatName] | None = option(
+        None,
+        "A format to write: gpt2, tokenizers, tiktoken or parquet.",
+        flag="--export-format",
+        metavar="FORMAT",
+        shown="all that can hold the vocabulary",
+        repeated=True,
+    )
+    verify: bool = option(True, "Each exported file is read again in its own library.")
+    verify_transformers: bool = option(False, "The files are also read in transformers, whose import takes seconds.")
 
 
-class RunConfig(Options):
-    """A whole run, as `dist-bpe train run.toml` reads it.
+class RunConfig(ExportOptions):
+    """A whole run, as `dist-bpe train run.toml` reads it."""
 
-    Attributes:
-        output: the run folder.
-        name: the vocabulary's name below `vocabularies/`; its size by default.
-        overwrite: replace a count table that stands in the folder already.
-        restart: begin anew, whatever is in the folder, finished or not.
-        verify: read every exported file again in its own library.
-        verify_transformers: also reload the files in `transformers`, whose import takes seconds.
-    """
-
-    sources: list[SourceConfig] = Field(min_length=1)
+    sources: list[Source] = Field(min_length=1)
     output: str
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    overwrite: bool = False
-    restart: bool = False
-    verify: bool = True
-    verify_transformers: bool = False
     count: CountOptions = CountOptions()
     learn: LearnOptions | None = None
     engine: EngineOptions = EngineOptions()
@@ -79,14 +66,15 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     Raises:
         UsageError: no such file, or no TOML.
     """
+    shown = without_secrets(str(path))
     try:
-        with Path(path).open("rb") as file:
-            values = tomllib.load(file)
+        return tomllib.loads(Path(path).read_bytes().decode())
     except OSError as error:
-        raise UsageError(f"{without_secrets(str(path))} cannot be read: {error.strerror}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is no TOML: {error}.") from error
-    return values
+        raise UsageError(f"{shown} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shown} is no TOML: it is not UTF-8 from byte {error.start:,} on.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{shown} is no TOML: {error}.") from error
 
 
 def read_table(path: str | Path, name: str) -> dict[str, Any]:
@@ -97,8 +85,18 @@ def read_table(path: str | Path, name: str) -> dict[str, Any]:
     """
     values = read_toml(path)
     if not isinstance(values.get(name), dict):
-        raise UsageError(f"{path} has no table [{name}].")
+        raise UsageError(f"{without_secrets(str(path))} has no table [{name}].")
     return dict(values[name])
+
+
+def in_file(path: str | Path) -> Any:
+    """How an option in a TOML file is spelled in messages: the file, and the names on the way to the key."""
+    shown = without_secrets(str(path))
+
+    def spelled(location: Location) -> str:
+        return f"{shown}: {in_python(location)}"
+
+    return spelled
 
 
 def read_config(path: str | Path) -> RunConfig:
@@ -107,6 +105,4 @@ def read_config(path: str | Path) -> RunConfig:
     Raises:
         UsageError: no such file, no TOML, an unknown option or a value out of its range.
     """
-    values = read_toml(path)
-    config: RunConfig = validate(RunConfig, values, str(path))
-    return config
+    return build(RunConfig, read_toml(path), in_file(path))

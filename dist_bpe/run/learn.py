@@ -2,6 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,111 +23,118 @@ from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization, SpecialToken
 from dist_bpe.progress import Progress, human_bytes
-from dist_bpe.run.report import RunReport, warn
 from dist_bpe.vocabulary.data import BYTES, VocabularyData
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 
+@dataclass
+class Training:
+    """What learning from a table gave.
+
+    Attributes:
+        vocabulary: the largest one asked for; the smaller ones are its beginnings.
+        learned: its merges, and what each source gave them.
+        weights: how much each source counted; None with parity.
+        curve: bytes per token by vocabulary size and source, for each size asked for.
+        chosen: with parity, the language that chose each merge, None where all did.
+    """
+
+    vocabulary: Vocabulary
+    learned: Learned
+    weights: Weights | None
+    curve: dict[int, dict[str, float]] = field(default_factory=dict)
+    chosen: list[str | None] = field(default_factory=list)
+
+
 def run_learn(
     table: CountTable,
-    config: LearnOptions,
+    options: LearnOptions,
     specials: Sequence[SpecialToken],
+    dev: HeldOut | None,
     progress: Progress,
-    report: RunReport,
-    dev: HeldOut | None = None,
-) -> tuple[Vocabulary, Learned, Weights | None]:
-    """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token. No weights with parity."""
-    pattern = resolve(table.pattern)
+) -> Training:
+    """Learn from a table; see `api.learn`."""
     for token in specials:
         if token.text not in table.special_tokens:
-            warn(
-                progress,
-                report,
+            progress.warn(
                 f"the special token {token.text!r} was not cut out when the table was counted: where it stands in the "
-                "text, its pieces were learned as ordinary words.",
+                "text, its pieces were learned as ordinary words."
             )
-    free = config.driver_memory or memory.available()
-    check_memory(table, config.min_word_count, free, kept=bool(config.parity), apart=bool(config.parity))
+    free = options.driver_memory or memory.available()
+    check_memory(table, options.min_word_count, free, kept=bool(options.parity), apart=bool(options.parity))
     weights = None
-    if config.parity:
-        learned = _learn_parity(table, config, specials, dev, progress, report)
+    chosen: list[str | None] = []
+    if options.parity:
+        learned, chosen = _learn_parity(table, options, specials, dev, progress)
     else:
-        weights = config.mixture.weights(table.sizes(config.mixture.unit))
-        report.mixture = [] if weights.natural else weights.rows()
-        learned = learn_from(table.batches, list(table.sources), config, specials, weights, progress, report)
-    vocabulary = vocabulary_of(learned, pattern, table.normalization, specials, config)
-    report.vocabulary = vocabulary
-    report.requested_size = config.largest
-    for size in config.vocab_size:
+        weights = options.mixture.weights(table.sizes(options.mixture.unit))
+        learned = learn_words(table.batches, list(table.sources), options, weights, specials, progress)
+    made = Made(resolve(table.pattern), table.normalization, specials, options)
+    training = Training(vocabulary_of(learned, made), learned, weights, chosen=chosen)
+    for size in options.vocab_size:
         merges = size - BYTES - len(specials)
         for name, source in table.sources.items():
             # A merge takes one token away at each place it replaces, so what later merges took is put back.
             tokens = pc.sum(learned.tokens[name]).as_py() + (pc.sum(learned.replaced[name][merges:]).as_py() or 0)
             if tokens + source.special_tokens:
-                report.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
-    report.bytes_per_token = report.curve.get(config.largest, {})
-    return vocabulary, learned, weights
+                training.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
+    return training
 
 
-def learn_from(
+def learn_words(
     batches: Callable[[], Iterable[pa.RecordBatch]],
     sources: Sequence[str],
-    config: LearnOptions,
-    specials: Sequence[SpecialToken],
+    options: LearnOptions,
     weights: Weights | None,
+    specials: Sequence[SpecialToken],
     progress: Progress,
-    report: RunReport,
 ) -> Learned:
-    wanted = config.merges(specials)
-    with progress.stage("learn", wanted, "merges") as stage, _rescaling(config):
+    """Learn the merges that fill the largest vocabulary asked for; see `learn_merges`."""
+    wanted = options.merges(specials)
+    with progress.stage("learn", wanted, "merges") as stage, _rescaling(options):
         learned = learn_merges(
             batches,
             sources,
             wanted,
-            weights=list(weights.integers.values()) if weights else None,
-            jitter=weights is not None and weights.jitter,
-            min_pair_count=weights.least(config.min_pair_count) if weights else config.min_pair_count,
-            min_word_count=config.min_word_count,
-            max_token_bytes=config.max_token_bytes,
+            options,
+            weights,
             on_words=lambda words, memory: stage.advance(
                 0, f"{words:,} unique words, about {human_bytes(memory)} of memory"
             ),
             on_merge=lambda done: stage.advance(done - stage.done),
         )
         stage.advance(len(learned) - stage.done)
-    _tell_if_short(learned, config, wanted, progress, report)
+    _warn_if_short(learned, options, wanted, progress)
     if weights and not weights.natural:
         raw = np.sum([to_numpy(array) for array in learned.replaced.values()], axis=0, dtype=np.uint64)
-        few = int((raw < config.min_pair_count).sum())
+        few = int((raw < options.min_pair_count).sum())
         if few:
-            warn(
-                progress,
-                report,
-                f"{few:,} merges join pairs that stand fewer than {config.min_pair_count} times in the text: their "
-                "sources have a weight above one. Raise min_pair_count if that is not wanted.",
+            progress.warn(
+                f"{few:,} merges join pairs that stand fewer than {options.min_pair_count} times in the text: their "
+                "sources have a weight above one. Raise min_pair_count if that is not wanted."
             )
     return learned
 
 
 def _learn_parity(
     table: CountTable,
-    config: LearnOptions,
+    options: LearnOptions,
     specials: Sequence[SpecialToken],
     dev: HeldOut | None,
     progress: Progress,
-    report: RunReport,
-) -> Learned:
-    if config.mixture != Mixture():
+) -> tuple[Learned, list[str | None]]:
+    """Parity-aware merges, and the language that chose each."""
+    if options.mixture != Mixture():
         raise UsageError(
             "parity and a mixture exclude each other: parity looks at each language's counts by themselves."
         )
-    wanted = config.merges(specials)
-    trainer = Trainer(table, config, specials, dev)
+    wanted = options.merges(specials)
+    trainer = Trainer(table, options, specials, dev)
     with progress.stage("learn", wanted, "merges") as stage:
-        merges = trainer.parity(str(config.parity), lambda done: stage.advance(done - stage.done))
+        merges = trainer.parity(str(options.parity), lambda done: stage.advance(done - stage.done))
         stage.advance(len(merges) - stage.done)
     names = [*trainer.sources, None]
-    report.chosen = [names[-1 if i is None else i] for i in merges.column(3).to_pylist()]
+    chosen = [names[-1 if i is None else i] for i in merges.column(3).to_pylist()]
     replaced, tokens = trainer.words.replay(merges.column(0), merges.column(1))
     learned = Learned(
         merges.select([0, 1, 2]),
@@ -133,47 +142,49 @@ def _learn_parity(
         dict(zip(trainer.sources, tokens, strict=True)),
         len(trainer.words),
     )
-    _tell_if_short(learned, config, wanted, progress, report)
-    return learned
+    _warn_if_short(learned, options, wanted, progress)
+    return learned, chosen
 
 
-def _tell_if_short(learned: Learned, config: LearnOptions, wanted: int, progress: Progress, report: RunReport) -> None:
+def _warn_if_short(learned: Learned, options: LearnOptions, wanted: int, progress: Progress) -> None:
     if len(learned) < wanted:
-        warn(
-            progress,
-            report,
-            f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
-            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
+        progress.warn(
+            f"the text ran out of pairs with a count of {options.min_pair_count} or more at merge {len(learned):,}: "
+            f"the vocabulary has {options.largest - wanted + len(learned):,} tokens instead of {options.largest:,}."
         )
 
 
 @contextlib.contextmanager
-def _rescaling(config: LearnOptions) -> Iterator[None]:
+def _rescaling(options: LearnOptions) -> Iterator[None]:
     try:
         yield
     except CountOverflowError as error:
-        if config.mixture == Mixture():
+        if options.mixture == Mixture():
             raise
         raise CountOverflowError(
-            f"{str(error).rstrip('.')}; in a mixture that is its option scale, now {config.mixture.scale:,}."
+            f"{str(error).rstrip('.')}; in a mixture that is its option scale, now {options.mixture.scale:,}."
         ) from error
 
 
-def vocabulary_of(
-    learned: Learned,
-    pattern: Pattern,
-    normalization: Normalization | None,
-    specials: Sequence[SpecialToken],
-    config: LearnOptions,
-) -> Vocabulary:
+class Made(NamedTuple):
+    """What a vocabulary is beside its merges."""
+
+    pattern: Pattern
+    normalization: Normalization | None
+    specials: Sequence[SpecialToken]
+    options: LearnOptions
+
+
+def vocabulary_of(learned: Learned, made: Made) -> Vocabulary:
+    """The vocabulary of some merges."""
     left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
     data = VocabularyData(
         tuple(zip(left, right, strict=True)),
-        pattern,
-        tuple(specials),
-        special_tokens_first=config.special_tokens_first,
-        normalization=normalization,
+        made.pattern,
+        tuple(made.specials),
+        special_tokens_first=made.options.special_tokens_first,
+        normalization=made.normalization,
         counts=counts,
         replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
     )
-    return Vocabulary(data.padded(config.pad_to_multiple) if config.pad_to_multiple else data)
+    return Vocabulary(data.padded(made.options.pad_to_multiple) if made.options.pad_to_multiple else data)

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dist_bpe.counting.options import CountOptions
+from dist_bpe.counting.options import CountOptions, WordList
 from dist_bpe.counting.table import CountTable, add_tables, manifest
-from dist_bpe.counting.tasks import FAN_IN, merge_part, merge_tasks
-from dist_bpe.counting.wordlists import WordList, gather
+from dist_bpe.counting.tasks import merge_part, merge_tasks
+from dist_bpe.counting.wordlists import gather
 from dist_bpe.errors import RunError, SourceError, UsageError
 from dist_bpe.pretokenize.checks import resolve, warnings_for
 from dist_bpe.progress import Progress
 from dist_bpe.run.lease import Lease
-from dist_bpe.run.report import RunReport, warn
 from dist_bpe.storage.bucket import BucketPath
 from dist_bpe.storage.files import (
     RunPath,
@@ -30,7 +29,7 @@ from dist_bpe.storage.files import (
     unsealed,
     write,
 )
-from dist_bpe.storage.layout import COUNTS, PLAN
+from dist_bpe.storage.layout import COUNTS, MANIFEST, PLAN
 from dist_bpe.vocabulary.data import check_special_tokens
 
 
@@ -60,8 +59,8 @@ def publish_table(
         if (staging / part["file"]).exists():
             move(staging / part["file"], folder / part["file"])
     # Only by renames, so that the folder never holds what a crash left half-written.
-    write(staging / "manifest.json", content)
-    move(staging / "manifest.json", folder / "manifest.json")
+    write(staging / MANIFEST, content)
+    move(staging / MANIFEST, folder / MANIFEST)
     if plan := unsealed(staging / PLAN):
         write(staging / PLAN, _of_table(plan, content))
     if (output / COUNTS).exists():
@@ -85,7 +84,7 @@ def _publish_objects(
     theirs until the end. The manifest is put on the condition that nobody has put one since this driver was the owner.
     """
     folder = output / COUNTS
-    manifest = folder / "manifest.json"
+    manifest = folder / MANIFEST
     before = manifest.version()
     if owned:
         owned.check(now=True)
@@ -103,7 +102,7 @@ def _publish_objects(
         owned.check(now=True)
     if plan := unsealed(staging / PLAN):
         write(output / PLAN, _of_table(plan, content))
-    named = {part["file"] for part in parts} | {"manifest.json"}
+    named = {part["file"] for part in parts} | {MANIFEST}
     old = [folder / name for name in folder.sizes() if name not in named]
     if owned:
         owned.check(now=True)
@@ -111,9 +110,7 @@ def _publish_objects(
     remove(staging)
 
 
-def add_runs(
-    runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bool, progress: Progress, report: RunReport
-) -> CountTable:
+def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bool, progress: Progress) -> CountTable:
     """Add the count tables of run folders into another; see `add_tables`."""
     output = parse_path(output)
     progress.fields["run"] = str(output)
@@ -122,31 +119,25 @@ def add_runs(
         raise UsageError(f"{output} is one of the runs to add: name another folder for the sum.")
     if len(tables) < 2:
         raise UsageError("name at least two run folders to add.")
-    if (output / COUNTS).exists() and not overwrite:
-        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    _refuse_other_table(output, overwrite)
     with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
         add_tables(tables, folder)
         stage.advance(len(tables[0].parts))
-    report.stages = progress.records
-    report.table = CountTable.open(output)
-    return report.table
+    return CountTable.open(output)
 
 
 def run_import(
-    lists: Sequence[WordList],
-    output: str | RunPath,
-    overwrite: bool,
-    config: CountOptions,
-    progress: Progress,
-    report: RunReport,
+    lists: Sequence[WordList], output: str | RunPath, options: CountOptions, overwrite: bool, progress: Progress
 ) -> CountTable:
-    """Gather lists of words into a table; see `import_counts`."""
+    """Gather lists of words into a table; see `api.import_counts`."""
+    for name in ("shard_bytes", "max_word_bytes"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"{name} has no effect on lists of words: leave it out.")
     output = parse_path(output)
     progress.fields["run"] = str(output)
-    pattern = resolve(config.pattern)
-    check_special_tokens(config.special_tokens)
-    if (output / COUNTS).exists() and not overwrite:
-        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    pattern = resolve(options.pattern)
+    check_special_tokens(options.special_tokens)
+    _refuse_other_table(output, overwrite)
     fresh = not output.exists()
     output.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -155,19 +146,21 @@ def run_import(
         where = output if isinstance(output, Path) else None
         staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=where)))
         with progress.stage("gather", unit="words") as stage:
-            commits, warnings = gather(lists, staging, config.partitions, config.table_bytes, pattern)
+            commits, warnings = gather(lists, staging, options.partitions, options.table_bytes, pattern)
             stage.advance(sum(commit["totals"][0]["words"] for commit in commits))
         for text in warnings + warnings_for(pattern):
-            warn(progress, report, text)
+            progress.warn(text)
         if not commits:
             raise SourceError("no words found: the lists hold none with a count above zero.")
-        with progress.stage("merge", config.partitions, "parts") as stage:
+        with progress.stage("merge", options.partitions, "parts") as stage:
             parts = []
-            for task in merge_tasks(commits, staging, config.partitions, config.min_word_count, FAN_IN):
+            for task in merge_tasks(commits, staging, options):
                 parts.append(merge_part(task))
                 stage.advance(1)
-        texts = tuple(token.text for token in config.special_tokens)
-        values = manifest(pattern, texts, config.normalization, None, config.min_word_count, commits, parts, {})
-        publish_table(output, staging, parts, to_json(values))
-    report.table = CountTable.open(output)
-    return report.table
+        publish_table(output, staging, parts, to_json(manifest(options, commits, parts, {})))
+    return CountTable.open(output)
+
+
+def _refuse_other_table(output: RunPath, overwrite: bool) -> None:
+    if (output / COUNTS).exists() and not overwrite:
+        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")

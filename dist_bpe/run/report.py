@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dist_bpe.counting.table import CountTable
-from dist_bpe.progress import Progress, StageRecord
+from dist_bpe.progress import StageRecord
 from dist_bpe.storage import places
 from dist_bpe.storage.files import RunPath
 from dist_bpe.vocabulary.vocabulary import Vocabulary
@@ -52,9 +52,3 @@ class RunReport:
             "left_out": self.left_out,
             "warnings": self.warnings,
         }
-
-
-def warn(progress: Progress, report: RunReport, text: str) -> None:
-    """Say it now, and once more in the report."""
-    progress.warn(text)
-    report.warnings.append(text)

@@ -10,7 +10,7 @@ from dist_bpe.errors import RunError
 from dist_bpe.progress import human_bytes
 from dist_bpe.run.lease import BEAT_SECONDS, holder, unfinished
 from dist_bpe.storage.files import RunPath, parse_path, read_json, unsealed
-from dist_bpe.storage.layout import COUNTS, PLAN, VOCABULARIES
+from dist_bpe.storage.layout import COUNTS, MANIFEST, PLAN, VOCABULARIES
 
 SUMS = ("documents", "bytes", "words")
 
@@ -100,7 +100,7 @@ def status(run: str | RunPath) -> Status:
             break
         except FileNotFoundError:
             time.sleep(1)
-    manifest = run / COUNTS / "manifest.json"
+    manifest = run / COUNTS / MANIFEST
     if manifest.exists():
         sources = read_json(manifest)["sources"].values()
         found.table = {"sources": len(sources)}
@@ -110,8 +110,8 @@ def status(run: str | RunPath) -> Status:
     if (run / VOCABULARIES).exists():
         folders: list[RunPath] = list((run / VOCABULARIES).iterdir())
         for folder in sorted(folders, key=lambda folder: folder.name):
-            if not folder.name.startswith(".") and (folder / "manifest.json").exists():
-                found.vocabularies[folder.name] = read_json(folder / "manifest.json")["sizes"]["total"]
+            if not folder.name.startswith(".") and (folder / MANIFEST).exists():
+                found.vocabularies[folder.name] = read_json(folder / MANIFEST)["sizes"]["total"]
     if found.stage == "empty" and not found.driver and not found.vocabularies:
         raise RunError(f"{run} holds no run: it has neither a table nor the traces of a driver.")
     return found

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dist_bpe.corpus.heldout import HeldOut
@@ -10,22 +9,22 @@ from dist_bpe.counting.table import CountTable
 from dist_bpe.errors import RunError, UsageError
 from dist_bpe.learning.mixture import Weights
 from dist_bpe.learning.options import LearnOptions
-from dist_bpe.pretokenize.preparation import SpecialToken, special_token
+from dist_bpe.pretokenize.preparation import SpecialToken
 from dist_bpe.progress import Progress
-from dist_bpe.run.config import RunConfig
-from dist_bpe.run.count import run_count
+from dist_bpe.run.config import ExportOptions, RunConfig
+from dist_bpe.run.count import Counted, run_count
 from dist_bpe.run.learn import run_learn
-from dist_bpe.run.report import RunReport, warn
+from dist_bpe.run.report import RunReport
 from dist_bpe.storage.files import RunPath, parse_path, read_json, sizes, to_json, write
 from dist_bpe.storage.layout import MANIFEST, REPORT, VOCABULARIES
 from dist_bpe.vocabulary.data import check_special_tokens
 from dist_bpe.vocabulary.export import DEFAULT_LIBRARIES, export
-from dist_bpe.vocabulary.files import chosen_formats, not_carried
+from dist_bpe.vocabulary.files import not_carried
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 
-def train(config: RunConfig, progress: Progress | None = None) -> RunReport:
-    """The whole run: count, learn, export, and reload every file in its own library.
+def train(config: RunConfig, progress: Progress | None = None, dev: HeldOut | None = None) -> RunReport:
+    """The whole run: count, learn, export, and reload every file in its own library; with parity on the set `dev`.
 
     Raises:
         UsageError: an option or input that cannot work; found before counting, and nothing is written then.
@@ -35,94 +34,80 @@ def train(config: RunConfig, progress: Progress | None = None) -> RunReport:
         raise UsageError("the run has no [learn] table; say at least how large the vocabulary is to be: vocab_size.")
     config.learn.merges(config.count.special_tokens)
     progress = progress or Progress()
-    report = RunReport(config.output)
-    table = run_count(config, progress, report)
-    _learn_and_export(table, config.learn, config.count.special_tokens, config, progress, report)
-    return report
+    counted = run_count(config, progress)
+    return learn_and_export(config.output, counted, config.learn, config, config.count.special_tokens, dev, progress)
 
 
 def learn_and_export(
     run: str | RunPath,
-    config: LearnOptions,
-    special_tokens: Sequence[SpecialToken] | None = None,
-    name: str | None = None,
-    overwrite: bool = False,
-    verify: bool = True,
-    verify_transformers: bool = False,
-    dev: HeldOut | None = None,
-    progress: Progress | None = None,
-) -> RunReport:
-    """Learn one more vocabulary from a run folder's table and export it beside the others.
-
-    With `config.parity` on the parallel set `dev`.
-    """
-    table = CountTable.open(run)
-    if special_tokens is None:
-        special_tokens = [special_token(text) for text in table.special_tokens]
-    else:
-        check_special_tokens(special_tokens)
-    progress = progress or Progress()
-    progress.fields["run"] = str(parse_path(run))
-    report = RunReport(str(parse_path(run)), table)
-    options = _ExportOptions(run, name, overwrite, verify, verify_transformers)
-    _learn_and_export(table, config, special_tokens, options, progress, report, dev)
-    return report
-
-
-@dataclass(frozen=True)
-class _ExportOptions:
-    """The part of a `RunConfig` that exporting looks at."""
-
-    output: str | RunPath
-    name: str | None
-    overwrite: bool
-    verify: bool
-    verify_transformers: bool
-
-
-def _learn_and_export(
-    table: CountTable,
-    config: LearnOptions,
+    counted: Counted,
+    options: LearnOptions,
+    export_options: ExportOptions,
     specials: Sequence[SpecialToken],
-    options: "RunConfig | _ExportOptions",
+    dev: HeldOut | None,
     progress: Progress,
-    report: RunReport,
-    dev: HeldOut | None = None,
-) -> None:
-    config.merges(specials)
-    one = len(config.vocab_size) == 1
-    folders = {}
-    for size in config.vocab_size:
-        name = str(size) if options.name is None else options.name if one else f"{options.name}-{size}"
-        folders[size] = parse_path(options.output) / VOCABULARIES / name
-    if not options.overwrite:
-        weights = None if config.parity else config.mixture.weights(table.sizes(config.mixture.unit))
-        _refuse_finished(folders, lambda size: _fingerprints(table, _of_size(config, size), weights, dev))
-    largest, learned, weights = run_learn(table, config, specials, progress, report, dev)
+) -> RunReport:
+    """Learn vocabularies of all sizes from a run's table, and export each beside the others."""
+    table = counted.table
+    check_special_tokens(specials)
+    wanted = options.merges(specials)
+    folders = _folders(parse_path(run), options, export_options)
+    if not export_options.overwrite:
+        weights = None if options.parity else options.mixture.weights(table.sizes(options.mixture.unit))
+        _refuse_finished(folders, lambda size: _fingerprints(table, _of_size(options, size), weights, dev))
+    training = run_learn(table, options, specials, dev, progress)
+    largest = training.vocabulary
+    verification: dict[str, str] = {}
     with progress.stage("export", unit="files") as stage:
         for size, folder in folders.items():
             vocabulary = largest
-            if size < config.largest:
-                vocabulary = largest.cut(min(size, config.largest - config.merges(specials) + len(learned)))
-                if config.pad_to_multiple:
-                    vocabulary = Vocabulary(vocabulary.data.padded(config.pad_to_multiple))
-            report.verification = export(
+            if size < options.largest:
+                vocabulary = largest.cut(min(size, options.largest - wanted + len(training.learned)))
+                if options.pad_to_multiple:
+                    vocabulary = Vocabulary(vocabulary.data.padded(options.pad_to_multiple))
+            verification = export(
                 vocabulary,
                 folder,
-                libraries=_libraries(options.verify, options.verify_transformers),
-                fingerprints=_fingerprints(table, _of_size(config, size), weights, dev),
+                export_options.formats,
+                libraries=libraries_of(export_options),
+                fingerprints=_fingerprints(table, _of_size(options, size), training.weights, dev),
             )
             stage.advance(len(sizes(folder)))
-            report.folders.append(folder)
-    for text in not_carried(largest.data):
-        warn(progress, report, text)
-    report.stages = progress.records
+    for text in not_carried(largest.data, export_options.formats):
+        progress.warn(text)
+    natural = training.weights is None or training.weights.natural
+    report = RunReport(
+        str(run),
+        table,
+        progress.records,
+        largest,
+        options.largest,
+        [] if natural or not training.weights else training.weights.rows(),
+        training.curve.get(options.largest, {}),
+        training.curve,
+        training.chosen,
+        list(folders.values()),
+        verification,
+        progress.warnings,
+        counted.left_out,
+    )
     for folder in report.folders:
         write(folder / REPORT, to_json(report.as_json()))
+    return report
 
 
-def _of_size(config: LearnOptions, size: int) -> LearnOptions:
-    return config.model_copy(update={"vocab_size": (size,)})
+def _folders(run: RunPath, options: LearnOptions, export_options: ExportOptions) -> dict[int, RunPath]:
+    """Where the vocabulary of each size goes."""
+    name = export_options.name
+    if name is None:
+        return {size: run / VOCABULARIES / str(size) for size in options.vocab_size}
+    if len(options.vocab_size) == 1:
+        return {options.largest: run / VOCABULARIES / name}
+    return {size: run / VOCABULARIES / f"{name}-{size}" for size in options.vocab_size}
+
+
+def _of_size(options: LearnOptions, size: int) -> LearnOptions:
+    return options.model_copy(update={"vocab_size": (size,)})
 
 
 def _refuse_finished(folders: Mapping[int, RunPath], fingerprints: Callable[[int], dict[str, Any]]) -> None:
@@ -140,43 +125,36 @@ def _refuse_finished(folders: Mapping[int, RunPath], fingerprints: Callable[[int
                 raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
 
 
-def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
-    if not verify:
+def libraries_of(options: ExportOptions) -> tuple[str, ...] | None:
+    """The libraries that exported files are read in; None for none."""
+    if not options.verify:
         return None
-    return (*DEFAULT_LIBRARIES, "transformers") if transformers else DEFAULT_LIBRARIES
+    return (*DEFAULT_LIBRARIES, "transformers") if options.verify_transformers else DEFAULT_LIBRARIES
 
 
 def _fingerprints(
-    table: CountTable, config: LearnOptions, weights: Weights | None, dev: HeldOut | None
+    table: CountTable, options: LearnOptions, weights: Weights | None, dev: HeldOut | None
 ) -> dict[str, Any]:
     """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
-        "options": config.model_dump(exclude={"driver_memory", "mixture"}),
+        "options": options.model_dump(exclude={"driver_memory", "mixture"}),
         **({} if weights is None or weights.natural else {"mixture": weights.fingerprint()}),
-        **({"development": dev.digest()} if dev and config.parity else {}),
+        **({"development": dev.digest()} if dev and options.parity else {}),
     }
 
 
-def export_vocabulary(
-    path: str | RunPath,
-    output: str | RunPath,
-    formats: Sequence[str] | None,
-    overwrite: bool,
-    verify: bool,
-    transformers: bool,
-) -> list[str]:
-    """Write a saved vocabulary in the given formats (by default all) to another folder; returns a line a library."""
-    chosen_formats(formats)
+def export_vocabulary(path: str | RunPath, output: str | RunPath, options: ExportOptions) -> list[str]:
+    """Write a saved vocabulary in the formats asked for to another folder; returns a line a library."""
     output = parse_path(output)
-    if output.exists() and any(output.iterdir()) and not overwrite:
+    if output.exists() and any(output.iterdir()) and not options.overwrite:
         raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
     vocabulary = Vocabulary.load(path)
-    outcome = export(vocabulary, output, formats, libraries=_libraries(verify, transformers))
+    outcome = export(vocabulary, output, options.formats, libraries=libraries_of(options))
     return [
         *(f"{library}: {text}" for library, text in outcome.items()),
-        *(f"warning: {text}" for text in not_carried(vocabulary.data, formats)),
+        *(f"warning: {text}" for text in not_carried(vocabulary.data, options.formats)),
         f"files: {output}",
     ]

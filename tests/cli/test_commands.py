@@ -96,9 +96,9 @@ engine = "local"
         json.loads((tmp_path / "run" / "vocabularies" / "500" / "tokenizer_config.json").read_text())["bos_token"]
         == "<s>"
     )
-    beside = run("train", tmp_path / "run.toml", "--vocab-size", "300")
-    assert beside.exit_code == 2
-    assert "--vocab-size has no effect" in beside.stderr
+    beside = run("train", tmp_path / "run.toml", "--vocab-size", "300", "-o", tmp_path / "other")
+    assert beside.exit_code == 0, beside.stderr
+    assert len(Vocabulary.load(tmp_path / "other" / "vocabularies" / "300")) == 320
     (tmp_path / "run.toml").write_text(config.replace("vocab_size = 500", "vocab_size = 500\nmin_pairs = 3"))
     ran = run("train", tmp_path / "run.toml", "--overwrite")
     assert ran.exit_code == 2
@@ -166,11 +166,11 @@ BAD = {
     "a pattern that never matches": (["{corpus}", "--pattern", "qzxqzx"], "qzxqzx"),
     "unknown engine": (["{corpus}", "--engine", "spark"], "'ray' or 'local'"),
     "unknown option": (["{corpus}", "--vocabulary", "3"], "No such option"),
-    "bad number": (["{corpus}", "--min-pair-count", "0"], "min_pair_count"),
+    "bad number": (["{corpus}", "--min-pair-count", "0"], "--min-pair-count: it should be greater than or equal to 1"),
     "two equal specials": (["{corpus}", "--special-token", "<a>", "--special-token", "<a>"], "<a>"),
     "a special that is a byte": (["{corpus}", "--special-token", "Ċ"], "Ċ"),
     "nothing to read": ([], "name at least one"),
-    "bad name": (["{corpus}", "--name", "../up"], "name"),
+    "bad name": (["{corpus}", "--name", "../up"], "--name: "),
 }
 
 

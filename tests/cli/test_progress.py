@@ -99,7 +99,7 @@ def test_json_lines_of_what_goes_wrong(tmp_path: Path, monkeypatch: pytest.Monke
             warnings.warn("odd", stacklevel=1)
         raise ZeroDivisionError("s3://me:secret@bucket/key?X-Amz-Signature=secret is odd")
 
-    monkeypatch.setattr("dist_bpe.run.train.learn_and_export", learn)
+    monkeypatch.setattr("dist_bpe.counting.table.CountTable.open", learn)
     log, error = told("learn", tmp_path, "--vocab-size", 500, "--log-format", "json", code=1)
     assert (log["event"], log["logger"]) == ("log", "py.warnings")
     assert (error["event"], error["kind"]) == ("error", "ZeroDivisionError")

@@ -659,7 +659,7 @@ def test_an_unknown_name_asks_for_a_format(tmp_path: Path) -> None:
         plan([Source("a", str(path))])
     assert texts_of(Source("a", str(path), format="jsonl")) == ["a"]
     assert texts_of(Source("a", str(tmp_path), format="jsonl")) == ["a"]
-    with pytest.raises(UsageError, match="unknown format 'csv'"):
+    with pytest.raises(UsageError, match=r"format: the formats are parquet, .*, not 'csv'"):
         Source("a", str(path), format="csv")
 
 
@@ -792,6 +792,9 @@ def test_max_bytes_draws_the_share_that_sizes_allow(tmp_path: Path) -> None:
         assert sum(len(text or "") for text in texts_of(source)) == pytest.approx(size / 4, rel=0.25), name
         whole = Source("a", str(tmp_path / name), format=form, max_bytes=10 * size)
         assert len(texts_of(whole)) == 5000
-    for options, message in (({"sample_fraction": 0.0}, "is not above 0"), ({"max_bytes": 0}, "less than 1")):
+    for options, message in (
+        ({"sample_fraction": 0.0}, "sample_fraction: it should be greater than 0, not 0.0"),
+        ({"max_bytes": 0}, "max_bytes: it should be greater than or equal to 1, not 0"),
+    ):
         with pytest.raises(UsageError, match=message):
             Source("a", "x", **options)

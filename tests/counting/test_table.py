@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import dist_bpe
 from dist_bpe import _core, errors
+from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.spills import SPILL_SCHEMA
 from dist_bpe.counting.tasks import CountTask, count_shard
 from dist_bpe.pretokenize.checks import resolve
@@ -171,7 +172,7 @@ def test_a_commit_holds_against_a_second_attempt(write: Writer, tmp_path: Path) 
     from dist_bpe.corpus.plan import plan
 
     shard = plan([dist_bpe.Source("a", str(tmp_path / "a.parquet"))]).shards[0]
-    task = CountTask(shard, tmp_path, "gpt2", (), 4, 1 << 29)
+    task = CountTask(shard, tmp_path, CountOptions(special_tokens=[], partitions=4), 1 << 29)
     first = count_shard(task)
     staged = set(tmp_path.iterdir())
     commit = tmp_path / "shard-000000.json"

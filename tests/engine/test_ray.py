@@ -13,8 +13,6 @@ from helpers import DRIVER, NODE, events_of, finished, hashes, quiet
 
 import dist_bpe
 
-__all__ = ["cluster"]  # a fixture: one of this file's own, since nodes that another file killed look alive for a while
-
 
 def test_work_follows_the_nodes(cluster: Any, write: Writer, tmp_path: Path) -> None:
     """From no node at all to one, then two; a third with another version gets no work, and harms none."""

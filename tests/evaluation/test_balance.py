@@ -231,7 +231,7 @@ def test_development_text_is_not_tested_on(made: tuple[CountTable, Path, Path], 
         (["--target", "qq=1"], "'qq'"),
         (["--dev", dev, "--cap", "*=-1"], "above 0"),
         (["--dev", dev, "--premium", "0.5"], "cannot be reached"),
-        (["--dev", dev, "--beta", "-1"], "0 or more"),
+        (["--dev", dev, "--beta", "-1"], "--beta: it should be greater than or equal to 0"),
         (["--dev", dev, "--text", test], "exclude each other"),
     ):
         ran = run(*options, *more)

@@ -176,7 +176,10 @@ def test_what_cannot_be_measured(made: tuple[CountTable, Path, dict[str, list[st
         ([tmp_path / "o", "--table", table.folder.parent], "measure it on text instead"),
         ([folder, "--parallel", path], "language 'de' lacks the document 'd3'"),
         ([folder, "--parallel", tmp_path / "x.parquet"], "lang"),
-        ([folder, "--text", tmp_path / "x.parquet", "--segmenter", "mecab"], "unknown segmenter"),
+        (
+            [folder, "--text", tmp_path / "x.parquet", "--segmenter", "mecab"],
+            "--segmenter: it should be 'whitespace' or 'unicode', not 'mecab'",
+        ),
     ):
         ran = run("evaluate", *arguments)
         assert ran.exit_code in (2, 3)

@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ import dist_bpe
 from dist_bpe import _core, errors
 from dist_bpe.learning import textbook
 from dist_bpe.learning.merges import batches_of_mapping, learn_merges
+from dist_bpe.learning.mixture import Weights
+from dist_bpe.learning.options import LearnOptions
 from dist_bpe.pretokenize.checks import resolve
 
 EXAMPLES = json.loads((Path(__file__).parents[1] / "worked_examples.json").read_text())
@@ -200,7 +203,7 @@ def test_replay_counts_what_each_source_gave() -> None:
         ],
         names=["word", "source", "count"],
     )
-    learned = learn_merges(lambda: [batch], ["x", "y"], 2, min_pair_count=1)
+    learned = learn_merges(lambda: [batch], ["x", "y"], 2, LearnOptions(vocab_size=(258,), min_pair_count=1))
     a, b = _core.byte_ids()[ord("a")], _core.byte_ids()[ord("b")]
     assert learned.merges.to_pylist() == [
         {"left": a, "right": b, "count": 15}, {"left": a, "right": 256, "count": 8},
@@ -214,7 +217,8 @@ def test_weights_scale_counts() -> None:
         [pa.array([b"ab", b"ab", b"cd"]), pa.array([0, 1, 1], pa.uint32()), pa.array([5, 1, 3], pa.uint64())],
         names=["word", "source", "count"],
     )
-    learned = learn_merges(lambda: [rows], ["x", "y"], 2, weights=[1, 10])
+    weights = Weights("bytes", {"x": 1, "y": 1}, {"x": 1, "y": 10}, Fraction(1))
+    learned = learn_merges(lambda: [rows], ["x", "y"], 2, LearnOptions(vocab_size=(258,)), weights)
     assert learned.merges.column("count").to_pylist() == [30, 15]
 
 

@@ -214,9 +214,11 @@ import sys
 from pathlib import Path
 import dist_bpe
 from dist_bpe.engine import ray as engine
+from dist_bpe.engine.options import EngineOptions
 engine.write = lambda path, content: path.write_bytes(content) if sys.argv[3] == "seen" else None
 dist_bpe.__version__ = sys.argv[4] or dist_bpe.__version__
-made = engine.RayEngine(address=sys.argv[2], memory_per_worker=int(sys.argv[5]))
+options = EngineOptions(address=sys.argv[2], memory_per_worker=int(sys.argv[5]) if int(sys.argv[5]) > 1 else None)
+made = engine.RayEngine(options, 1, lambda *_, **__: None)
 made.probe(Path(sys.argv[1]))
 """
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import SMALL, Writer
@@ -21,12 +22,11 @@ import dist_bpe
 from dist_bpe import errors
 from dist_bpe.counting.tasks import CountTask, MergeTask, merge_part
 from dist_bpe.counting.tasks import count_shard as tasks_count_shard
-from dist_bpe.options import validate
+from dist_bpe.options import build
 from dist_bpe.progress import Progress
 from dist_bpe.run import lease
 from dist_bpe.run.config import RunConfig
 from dist_bpe.run.count import run_count
-from dist_bpe.run.report import RunReport
 from dist_bpe.run.train import train as train_train
 
 
@@ -152,8 +152,8 @@ def test_what_this_driver_made_itself_is_not_told_as_resumed(
     steps.listeners.append(lambda event, fields: told.append((event, fields)))
     sources = [{"name": "s", "paths": source.paths}]
     values = {"sources": sources, "output": str(tmp_path / "run"), "engine": {"engine": "local", "workers": 1}}
-    config = validate(RunConfig, values | {"count": SMALL})
-    table = run_count(config, steps, RunReport(config.output))
+    config = build(RunConfig, values | {"count": SMALL})
+    table = run_count(config, steps).table
     assert len(merged) > 4  # three parts, one of them again
     assert hashes(table.folder) == clean  # type: ignore[arg-type]
     assert not [fields for event, fields in told if event == "run_resumed"]
@@ -176,7 +176,7 @@ def test_credentials_stay_out_of_the_plan(write: Writer, tmp_path: Path, documen
 def test_learning_is_free_and_goes_on_from_the_counts(
     source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def train(size: int, **more: object) -> RunReport:
+    def train(size: int, **more: object) -> Any:
         values = {
             "sources": [{"name": "s", "paths": source.paths}],
             "output": str(tmp_path / "run"),
@@ -185,7 +185,7 @@ def test_learning_is_free_and_goes_on_from_the_counts(
             "engine": {"engine": "local", "workers": 1},
             "verify": False,
         }
-        return train_train(validate(RunConfig, values), Progress("silent"))
+        return train_train(build(RunConfig, values), Progress("silent"))
 
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):

@@ -26,9 +26,9 @@ from dist_bpe.cli.main import app
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import Plan, plan
 from dist_bpe.corpus.source import Source
+from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.tasks import CountTask
 from dist_bpe.errors import AccessError, DataError, NetworkError, SourceError, UsageError
-from dist_bpe.run.config import SourceConfig
 from dist_bpe.storage import places
 
 TEXTS = [f"document {i} ü" for i in range(2000)]
@@ -198,8 +198,8 @@ def test_keys_are_neither_printed_nor_written(server: int, tmp_path: Path, monke
     assert "s3://corpus/en/0.parquet" in shown[1]
     source = Source("a", uri)
     planned = plan([source])
-    task = CountTask(planned.shards[0], tmp_path, "gpt2", (), 16, 1 << 20)
-    shown += [repr(source), repr(planned), repr(task), str(task), repr(SourceConfig(name="a", paths=uri))]
+    task = CountTask(planned.shards[0], tmp_path, CountOptions(), 1 << 20)
+    shown += [repr(source), repr(planned), repr(task), str(task)]
     staged = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"report.json", "manifest.json", "shard-000000.json"} <= {path.name for path in staged}
     for text in (*shown, *(path.read_bytes().decode(errors="replace") for path in staged)):

@@ -14,7 +14,7 @@ from vocabularies import CUSTOM, learned, read_back, texts
 from dist_bpe import _core, count, learn
 from dist_bpe.corpus.source import Source
 from dist_bpe.errors import FormatError, UsageError
-from dist_bpe.options import validate
+from dist_bpe.options import build
 from dist_bpe.pretokenize.patterns import GPT2, find
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import RunConfig
@@ -101,7 +101,7 @@ def test_long_words_are_counted_in_pieces(pattern: str, tmp_path: Path, write: W
 
 def test_a_run_says_how_many_words_it_cut_and_which_files_lack_the_form(tmp_path: Path, write: Writer) -> None:
     write("a.parquet", ["abcdefgh e\u0301e\u0301 " * 3])
-    config = validate(
+    config = build(
         RunConfig,
         {
             "sources": [{"name": "a", "paths": str(tmp_path / "a.parquet")}],
