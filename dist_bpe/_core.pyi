@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
+    "BYTES",
     "NORMALIZATIONS",
     "NORMALIZATION_TABLES",
     "PATTERNS",
@@ -16,7 +17,7 @@ __all__ = [
     "Encoder",
     "InvalidUtf8Error",
     "Merger",
-    "SortedRun",
+    "Spill",
     "Table",
     "Words",
     "byte_ids",
@@ -31,6 +32,8 @@ __all__ = [
     "words",
 ]
 
+BYTES: int
+"""Number of ids that stand for single bytes, before those of the merges: 256."""
 UNICODE_TABLES: str
 """Version of the `regex` module whose Unicode tables the scanners use."""
 NORMALIZATION_TABLES: str
@@ -101,11 +104,11 @@ class Counter:
     @property
     def unique_words(self) -> int:
         """Words in the tables now, summed over the sources."""
-    def drain(self, partitions: int) -> SortedRun:
-        """Empty the tables (the totals stay) into a run sorted by (partition, word, source)."""
+    def drain(self, partitions: int) -> Spill:
+        """Empty the tables (the totals stay) into a spill sorted by (partition, word, source)."""
 
 @final
-class SortedRun:
+class Spill:
     """Iterator of (partition, batch); a batch has word: binary, source: uint32, count: uint64, of one partition."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]: ...
@@ -113,13 +116,13 @@ class SortedRun:
 
 @final
 class Merger:
-    """Iterator over the merge of runs, each an iterable of batches sorted by (word, source).
+    """Iterator over the merge of spills, each an iterable of batches sorted by (word, source).
 
-    Holds one batch a run. Words with fewer than `min_word_count` occurrences, over all sources, are left out and
+    Holds one batch a spill. Words with fewer than `min_word_count` occurrences, over all sources, are left out and
     tallied. Raises `CountOverflowError` when a sum passes 2^64 - 1.
     """
 
-    def __new__(cls, runs: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> Merger: ...
+    def __new__(cls, spills: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> Merger: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any: ...
     def tallies(self) -> list[_Tally]:

@@ -1,25 +1,19 @@
 //! Count words: documents in, a sorted count table per source out.
 
+mod long;
 mod sorted;
-mod table;
+mod hash;
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::xxh3_128;
 
+use crate::bytes::show;
 use crate::normalize::{Form, Normalizer};
+use crate::rows::MAX_WORD_BYTES;
 use crate::scan::{Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
+use hash::{Seeds, Table};
 use sorted::Entries;
-pub use sorted::SortedRun;
-use table::{Seeds, Table};
-
-/// Rows of a batch at most.
-pub const BATCH_ROWS: usize = 1 << 16;
-
-/// Word bytes of a batch at most; a longer word has a batch of its own.
-pub const BATCH_BYTES: usize = 16 << 20;
-
-/// Longest word a count table holds: the offsets of [`Rows`], like Arrow's binary arrays, are 32-bit.
-pub const MAX_WORD_BYTES: usize = i32::MAX as usize;
+pub use sorted::{Spill, partition_of};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountError {
@@ -34,57 +28,6 @@ pub enum CountError {
     WordTooLong { bytes: usize },
     #[error("this counter has no pattern of its own: cut the document outside and give its words one by one")]
     NoPattern,
-}
-
-/// A batch of a count table in columns. Row `i` is the word `bytes[offsets[i]..offsets[i + 1]]`, the index of its
-/// source, and how often that source has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rows {
-    pub offsets: Vec<i32>, // one more than rows; the first is 0
-    pub bytes: Vec<u8>,
-    pub sources: Vec<u32>,
-    pub counts: Vec<u64>,
-}
-
-impl Default for Rows {
-    fn default() -> Self {
-        Rows { offsets: vec![0], bytes: Vec::new(), sources: Vec::new(), counts: Vec::new() }
-    }
-}
-
-impl Rows {
-    pub fn new() -> Self {
-        Rows::default()
-    }
-
-    pub fn len(&self) -> usize {
-        self.counts.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
-
-    pub fn word(&self, row: usize) -> &[u8] {
-        &self.bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize]
-    }
-
-    /// Appends a row.
-    ///
-    /// # Panics
-    /// If the words together pass 2 GiB, the reach of the offsets; [`Rows::has_room`] stays far below.
-    pub fn push(&mut self, word: &[u8], source: u32, count: u64) {
-        self.bytes.extend_from_slice(word);
-        self.offsets.push(i32::try_from(self.bytes.len()).expect("a batch of at most 2 GiB"));
-        self.sources.push(source);
-        self.counts.push(count);
-    }
-
-    /// Whether a word of this length may join the batch: at most [`BATCH_ROWS`] rows and [`BATCH_BYTES`] of words,
-    /// but the first row always may.
-    pub fn has_room(&self, word_bytes: usize) -> bool {
-        self.is_empty() || self.len() < BATCH_ROWS && self.bytes.len() + word_bytes <= BATCH_BYTES
-    }
 }
 
 /// What one source's documents came to.
@@ -103,11 +46,6 @@ pub struct Totals {
     pub longest_word: u64,
     /// Identifies the documents whatever their order, files or shards: sum modulo 2^128 of the xxh3_128 of each.
     pub digest: u128,
-}
-
-/// The partition of a word, fixed for all runs and machines: its xxh3_64 (seed 0) scaled to `0..partitions`.
-pub fn partition_of(word: &[u8], partitions: u32) -> u32 {
-    ((u128::from(xxh3_64(word)) * u128::from(partitions)) >> 64) as u32
 }
 
 /// Counts the words of documents, apart for each source.
@@ -273,20 +211,20 @@ impl Counter {
     }
 
     /// Moves all counts out, sorted by (partition, word, source). The counter holds no table memory afterwards and
-    /// counts on from zero; the run frees what it holds when it is dropped.
+    /// counts on from zero; the spill frees what it holds when it is dropped.
     ///
     /// While it lasts, this takes 36 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
-    /// than the tables have; what stays is these bytes and the words of more than 15 bytes. Reading a run takes one
+    /// than the tables have; what stays is these bytes and the words of more than 15 bytes. Reading a spill takes one
     /// batch at a time.
     ///
     /// # Panics
     /// If `partitions` is 0.
-    pub fn drain(&mut self, partitions: u32) -> SortedRun {
+    pub fn drain(&mut self, partitions: u32) -> Spill {
         assert!(partitions > 0, "at least one partition");
         let mut entries = Entries::new(partitions, self.unique_words());
         let tables = self.tables.iter_mut().enumerate();
         let arenas = tables.map(|(source, table)| table.take(source as u32, &mut entries)).collect();
-        SortedRun::new(entries, arenas)
+        Spill::new(entries, arenas)
     }
 }
 
@@ -317,10 +255,4 @@ fn note(totals: &mut Totals, text: &str) {
     totals.documents += 1;
     totals.bytes += text.len() as u64;
     totals.digest = totals.digest.wrapping_add(xxh3_128(text.as_bytes()));
-}
-
-/// A word as messages show it: quoted, at most 60 bytes of it.
-pub(crate) fn show(word: &[u8]) -> String {
-    let shown = String::from_utf8_lossy(&word[..word.len().min(60)]);
-    if word.len() > 60 { format!("{shown:?}… ({} bytes)", word.len()) } else { format!("{shown:?}") }
 }

@@ -175,8 +175,8 @@ mod tests {
         // `regex` does not tell its version of Unicode; what it has assigned does. Seal characters came with 18.
         assert_eq!(UNICODE_VERSION, (18, 0, 0));
         for character in '\0'..=char::MAX {
-            let assigned = crate::classes::category(character as u32) != crate::classes::Category::Cn;
-            let private = crate::classes::category(character as u32) == crate::classes::Category::Co;
+            let assigned = crate::scan::classes::category(character as u32) != crate::scan::classes::Category::Cn;
+            let private = crate::scan::classes::category(character as u32) == crate::scan::classes::Category::Co;
             assert_eq!(
                 unicode_normalization::char::is_public_assigned(character),
                 assigned && !private,

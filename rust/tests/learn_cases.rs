@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use dist_bpe_core::count::Rows;
 use dist_bpe_core::learn::{LearnError, Merge, Options, Table, Words, jitter, learn};
 use dist_bpe_core::naive;
+use dist_bpe_core::rows::Rows;
 
 type Learn = fn(&Words, &Options, &mut dyn FnMut(usize) -> ControlFlow<()>) -> Result<Vec<Merge>, LearnError>;
 

@@ -9,16 +9,17 @@
 //! the whole is linear in the text.
 //!
 //! The rules of the pattern are constants ([`Rules`]); the compiler drops what a pattern does not need. The rule for
-//! numbers alone is looked at once a block. Only [`crate::simd`] knows the processor.
+//! numbers alone is looked at once a block. Only [`super::simd`] knows the processor.
 
 use std::marker::PhantomData;
 
-use crate::classes::{
+use super::batch::Batcher;
+use super::classes::{
     CASELESS, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER, SPACE, UPPER,
 };
-use crate::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
-use crate::scan::{Batcher, Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
-use crate::simd::{Classifier, Job};
+use super::pattern::{Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
+use super::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
+use super::simd::{Classifier, Job};
 
 /// One document to scan, not an empty one.
 pub(crate) struct BlockScan<'a, 'b, R> {

@@ -2,14 +2,14 @@
 //!
 //! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
-use crate::classes::{
+use super::classes::{
     CASELESS, ClassMap, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER, OUTER_LETTER,
     PUNCTUATION, SPACE, SYMBOL, UPPER, class_map, pieces_map,
 };
-use crate::scan::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k};
-use crate::scan::{Contractions, Letters, LineEnds, Numbers, Pattern, Prefix, Rules, Shape};
+use super::pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k};
+use super::pattern::{Contractions, Letters, LineEnds, Numbers, Pattern, Prefix, Rules, Shape};
 
-/// Call `emit` with each word of `text`, in order. The slow twin of [`crate::scan::Scanner`].
+/// Call `emit` with each word of `text`, in order. The slow twin of [`super::Scanner`].
 pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str)) {
     let mut start = 0;
     let mut each = |end| {
