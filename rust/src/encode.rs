@@ -19,6 +19,7 @@ mod replay;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::ControlFlow;
 
 use thiserror::Error;
 
@@ -32,6 +33,12 @@ const SHORT: usize = 128;
 
 /// No rank, and no position.
 const NONE: u32 = u32::MAX;
+
+/// Longest word that can be encoded.
+pub const MAX_WORD_BYTES: usize = NONE as usize - 1;
+
+/// Steps in a long word between two looks whether to stop: some hundredths of a second.
+const STRETCH: usize = 1 << 20;
 
 /// Why a merge list cannot be used, or a replay cannot go on.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -48,6 +55,15 @@ pub enum EncodeError {
     /// A count past 2^64 - 1.
     #[error("the occurrences of token {id} in one source pass 2^64 - 1; divide the counts by a common factor")]
     CountOverflow { id: u32 },
+    /// A row of a source that the replay does not have.
+    #[error("a row of the count table belongs to source {number}, but there are only {sources} sources")]
+    UnknownSource { number: usize, sources: usize },
+    /// Positions are 32 bits wide, which halves the memory of all other words.
+    #[error("a word of {bytes} bytes is too long to be encoded ({MAX_WORD_BYTES} bytes are the limit): cut such words")]
+    WordTooLong { bytes: usize },
+    /// The caller has asked to stop.
+    #[error("stopped on request")]
+    Interrupted,
 }
 
 /// Hash of a pair of ids, packed in one word: one widening multiplication, its halves folded. Looking a pair up never
@@ -115,12 +131,31 @@ impl Encoder {
     /// Appends the ids of `word` to `out`. Near-linear in the length of the word.
     ///
     /// # Panics
-    /// If the word is 4 GiB or longer: positions are 32 bits wide, which halves the memory of all the others.
+    /// If the word is longer than [`MAX_WORD_BYTES`].
     pub fn encode_word(&self, word: &[u8], scratch: &mut Scratch, out: &mut Vec<u32>) {
+        let encoded = self.encode_word_while(word, scratch, out, &mut |_| ControlFlow::Continue(()));
+        encoded.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The same until `look` breaks, which gets the number of steps since the last call, about a million, and is not
+    /// called for words that take fewer. After an error `out` is what it was.
+    pub fn encode_word_while(
+        &self,
+        word: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u32>,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), EncodeError> {
         if word.len() <= SHORT {
             self.encode_short(word, &mut scratch.ranks, out);
-        } else {
-            self.encode_long(word, &mut scratch.nodes, &mut scratch.queue, out);
+            return Ok(());
+        }
+        let Some(length) = u32::try_from(word.len()).ok().filter(|&length| length < NONE) else {
+            return Err(EncodeError::WordTooLong { bytes: word.len() });
+        };
+        match self.encode_long(word, length, &mut scratch.nodes, &mut scratch.queue, out, look) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(EncodeError::Interrupted),
         }
     }
 
@@ -155,22 +190,39 @@ impl Encoder {
     /// The near-linear way: rank by rank, from the lowest that stands in the word. Positions whose pair a neighbour's
     /// merge has broken stay in the queue and are known when they come out: their symbols are no longer those of the
     /// merge.
-    fn encode_long(&self, word: &[u8], nodes: &mut Vec<Node>, queue: &mut RankQueue, out: &mut Vec<u32>) {
-        let length = u32::try_from(word.len()).ok().filter(|&length| length < NONE);
-        let length = length.expect("a word to encode is shorter than 4 GiB");
+    fn encode_long(
+        &self,
+        word: &[u8],
+        length: u32,
+        nodes: &mut Vec<Node>,
+        queue: &mut RankQueue,
+        out: &mut Vec<u32>,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut steps = 0;
+        let mut spend = |more: usize| {
+            steps += more;
+            if steps < STRETCH { ControlFlow::Continue(()) } else { look(std::mem::take(&mut steps)) }
+        };
 
         nodes.clear();
-        nodes.extend((0..length).zip(word).map(|(at, &byte)| Node {
-            id: BYTE_IDS[usize::from(byte)],
-            previous: at.wrapping_sub(1),
-            next: if at + 1 < length { at + 1 } else { NONE },
-        }));
+        nodes.reserve(word.len());
         queue.restart();
-        for (at, pair) in (0..).zip(nodes.windows(2)) {
-            let rank = self.rank(pair[0].id, pair[1].id);
-            if rank != NONE {
-                queue.push(rank, at);
+        for (start, stretch) in (0..).step_by(STRETCH).zip(word.chunks(STRETCH)) {
+            nodes.extend((start..length).zip(stretch).map(|(at, &byte)| Node {
+                id: BYTE_IDS[usize::from(byte)],
+                previous: at.wrapping_sub(1),
+                next: if at + 1 < length { at + 1 } else { NONE },
+            }));
+            // The pairs that end in this stretch.
+            let first = start.saturating_sub(1);
+            for (at, pair) in (first..).zip(nodes[first as usize..].windows(2)) {
+                let rank = self.rank(pair[0].id, pair[1].id);
+                if rank != NONE {
+                    queue.push(rank, at);
+                }
             }
+            spend(stretch.len())?;
         }
 
         while let Some((rank, mut positions)) = queue.pop() {
@@ -180,28 +232,31 @@ impl Encoder {
                 // Only pairs of equal symbols can overlap, and only then does it matter that the leftmost goes first.
                 positions.sort_unstable();
             }
-            for &(_, at) in &positions {
-                let Node { id, previous, next } = nodes[at as usize];
-                if id != left || next == NONE || nodes[next as usize].id != right {
-                    continue;
-                }
-                let after = nodes[next as usize].next;
-                nodes[next as usize].id = NONE;
-                nodes[at as usize].id = made;
-                nodes[at as usize].next = after;
-                if after != NONE {
-                    nodes[after as usize].previous = at;
-                    let rank_after = self.rank(made, nodes[after as usize].id);
-                    if rank_after != NONE {
-                        queue.push(rank_after, at);
+            for part in positions.chunks(STRETCH) {
+                for &(_, at) in part {
+                    let Node { id, previous, next } = nodes[at as usize];
+                    if id != left || next == NONE || nodes[next as usize].id != right {
+                        continue;
+                    }
+                    let after = nodes[next as usize].next;
+                    nodes[next as usize].id = NONE;
+                    nodes[at as usize].id = made;
+                    nodes[at as usize].next = after;
+                    if after != NONE {
+                        nodes[after as usize].previous = at;
+                        let rank_after = self.rank(made, nodes[after as usize].id);
+                        if rank_after != NONE {
+                            queue.push(rank_after, at);
+                        }
+                    }
+                    if previous != NONE {
+                        let rank_before = self.rank(nodes[previous as usize].id, made);
+                        if rank_before != NONE {
+                            queue.push(rank_before, previous);
+                        }
                     }
                 }
-                if previous != NONE {
-                    let rank_before = self.rank(nodes[previous as usize].id, made);
-                    if rank_before != NONE {
-                        queue.push(rank_before, previous);
-                    }
-                }
+                spend(part.len())?;
             }
             queue.give_back(positions);
         }
@@ -211,6 +266,7 @@ impl Encoder {
             out.push(nodes[at as usize].id);
             at = nodes[at as usize].next;
         }
+        ControlFlow::Continue(())
     }
 }
 
@@ -249,9 +305,9 @@ impl Default for RankQueue {
 }
 
 impl RankQueue {
-    /// Ready for another word; the queue must have been emptied.
+    /// Ready for another word, whatever the last one has left.
     fn restart(&mut self) {
-        debug_assert!(self.buckets.iter().all(Vec::is_empty));
+        self.buckets.iter_mut().for_each(Vec::clear);
         self.last = 0;
     }
 
@@ -405,7 +461,10 @@ mod tests {
                 prop_assert_eq!(&short[1..], &expected[..]);
                 prop_assert_eq!(&kept[1..], &expected[..]);
                 if !word.is_empty() {
-                    encoder.encode_long(word, &mut scratch.nodes, &mut scratch.queue, &mut long);
+                    let Scratch { nodes, queue, .. } = &mut scratch;
+                    let look = &mut |_| ControlFlow::Continue(());
+                    let ended = encoder.encode_long(word, word.len() as u32, nodes, queue, &mut long, look);
+                    prop_assert!(ended.is_continue());
                     prop_assert_eq!(&long[1..], &expected[..]);
                 }
             }
@@ -462,6 +521,55 @@ mod tests {
         replay.push_word(0, b"aa", u64::MAX / 2).unwrap();
         assert_eq!(replay.replaced(0), Err(EncodeError::CountOverflow { id: a }));
         assert_eq!(replay.push_word(0, b"aa", 2), Err(EncodeError::CountOverflow { id: 256 }));
+    }
+
+    #[test]
+    fn a_source_that_is_not_there_is_an_error() {
+        let mut replay = Replay::new(Arc::new(Encoder::new(&[]).unwrap()), 2);
+        assert_eq!(replay.push_word(2, b"a", 1), Err(EncodeError::UnknownSource { number: 2, sources: 2 }));
+        assert_eq!(replay.push_word(1, b"a", 1), Ok(()));
+    }
+
+    #[test]
+    fn one_huge_word_can_be_stopped() {
+        let merges = learned(&random(20_000, b"ACGT"), 1000);
+        let word = random(3_000_000, b"ACGT");
+        let encoder = Arc::new(Encoder::new(&merges).unwrap());
+        let expected = encode(&encoder, &word);
+        let mut cached = CachedEncoder::new(Arc::clone(&encoder));
+        let mut calls = 0;
+        let mut count = |_| {
+            calls += 1;
+            ControlFlow::Continue(())
+        };
+        cached.encode_word_while(&word, &mut Vec::new(), &mut count).unwrap();
+        assert!(calls > 3, "{calls} calls");
+        for limit in 0..calls {
+            let (mut left, mut out) = (limit, vec![7]);
+            let mut look = |_| {
+                left -= 1;
+                if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            assert_eq!(cached.encode_word_while(&word, &mut out, &mut look), Err(EncodeError::Interrupted));
+            assert_eq!(out, [7]);
+            // What was left undone is not met again.
+            cached.encode_word(&word[..1000], &mut out);
+            assert_eq!(out[1..], encode(&encoder, &word[..1000]));
+        }
+        let mut replay = Replay::new(Arc::clone(&encoder), 1);
+        let stopped = replay.push_word_while(0, &word, 1, &mut |_| ControlFlow::Break(()));
+        assert_eq!(stopped, Err(EncodeError::Interrupted));
+        replay.push_word(0, &word, 1).unwrap();
+        assert_eq!(replay.tokens(0).iter().sum::<u64>(), expected.len() as u64);
+    }
+
+    #[test]
+    fn a_word_too_long_for_positions_is_an_error() {
+        // The zeros are never touched, so this costs address space only.
+        let word = vec![0; MAX_WORD_BYTES + 1];
+        let (mut cached, mut out) = (CachedEncoder::new(Arc::new(Encoder::new(&[]).unwrap())), Vec::new());
+        let error = cached.encode_word_while(&word, &mut out, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert_eq!(error, EncodeError::WordTooLong { bytes: MAX_WORD_BYTES + 1 });
     }
 
     #[test]

@@ -135,6 +135,11 @@ pub enum LearnError {
 }
 
 impl LearnError {
+    /// Whether the table is not what a merge has written, rather than that its counts are too large.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, LearnError::RepeatedWord { .. } | LearnError::UnknownSource { .. })
+    }
+
     pub(crate) fn pair_overflow(left: u32, right: u32) -> LearnError {
         LearnError::PairOverflow { pair: show(&[byte_of(left), byte_of(right)]) }
     }

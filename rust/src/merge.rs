@@ -43,6 +43,13 @@ pub enum MergeError<E> {
     UnknownSource { source_index: u32, sources: usize },
 }
 
+impl<E> MergeError<E> {
+    /// Whether a spill is not what a counter has written, rather than that its counts are too large.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, MergeError::Unsorted { .. } | MergeError::UnknownSource { .. })
+    }
+}
+
 /// What a merge kept and dropped of one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {

@@ -12,8 +12,10 @@ pub mod scalar;
 mod blocks;
 
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 
-use batch::{Batcher, ROOM};
+pub use batch::Batch;
+use batch::{Batcher, ROOM, Sink};
 use blocks::BlockScan;
 pub use pattern::Pattern;
 use pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k, Rules, Shape};
@@ -43,20 +45,28 @@ impl Scanner {
         Self { pattern, level, bounds: vec![0; ROOM].into(), reach: u32::MAX }
     }
 
-    /// Find the words of one document and hand them to `sink(window, bounds)` in batches of at most 4,096.
-    ///
-    /// `window` is the text from the batch's first word to the *end of the document*, so that a consumer may load a few
-    /// bytes past a word while there are any. `bounds` are offsets into it, strictly increasing, the first of them 0;
-    /// word `i` is `window[bounds[i]..bounds[i + 1]]`. The words of all calls, in order, are the text exactly. An empty
-    /// text makes no call.
-    ///
-    /// Documents may be of any length (the windows move along), words of up to 4 GiB.
+    /// Find the words of one document and hand them to `sink(window, bounds)`, in batches as [`Batch::Words`] has them. An
+    /// empty text makes no call.
     ///
     /// # Panics
-    /// When a single word is longer than `u32::MAX` bytes.
+    /// When a single word is longer than `u32::MAX` bytes; [`Scanner::scan_while`] hands it over too.
     pub fn scan(&mut self, text: &str, mut sink: impl FnMut(&[u8], &[u32])) {
+        let _ = self.scan_while(text, |batch| {
+            match batch {
+                Batch::Words(window, bounds) => sink(window, bounds),
+                Batch::Long(word) => panic!("a word of {} bytes is longer than offsets reach", word.len()),
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Find the words of one document and hand them to `sink` in batches, until it breaks: then it gets no more, and the
+    /// call ends within some milliseconds. An empty text makes no call.
+    ///
+    /// Documents and words may be of any length: the windows move along.
+    pub fn scan_while(&mut self, text: &str, mut sink: impl FnMut(Batch) -> ControlFlow<()>) -> ControlFlow<()> {
         if text.is_empty() {
-            return;
+            return ControlFlow::Continue(());
         }
         // The sink is called seldom, so it goes behind a pointer, and the scanners are not compiled again for each.
         match self.pattern.shape() {
@@ -66,23 +76,36 @@ impl Scanner {
             Shape::Llama3 => self.scan_by::<Llama3>(text, &mut sink),
             Shape::O200k => self.scan_by::<O200k>(text, &mut sink),
             Shape::Deepseek3 => self.scan_by::<Deepseek3>(text, &mut sink),
-            Shape::Whole => {
-                let bytes = u32::try_from(text.len()).expect("a word is at most 4 GiB long");
-                sink(text.as_bytes(), &[0, bytes]);
-            }
+            Shape::Whole => match u32::try_from(text.len()) {
+                Ok(bytes) if bytes <= self.reach => sink(Batch::Words(text.as_bytes(), &[0, bytes])),
+                _ => sink(Batch::Long(text.as_bytes())),
+            },
         }
     }
 
-    fn scan_by<R: Rules>(&mut self, text: &str, sink: &mut dyn FnMut(&[u8], &[u32])) {
+    fn scan_by<R: Rules>(&mut self, text: &str, sink: Sink) -> ControlFlow<()> {
         let mut batcher = Batcher::new(text, &mut self.bounds, self.reach, sink);
         let numbers = self.pattern.numbers();
         match self.level {
-            Level::Scalar => scalar::ends::<R>(text, numbers, |end| batcher.push(end)),
+            Level::Scalar => {
+                let each = |end| {
+                    batcher.push(end);
+                    if batcher.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                scalar::ends::<R>(text, numbers, each)?;
+            }
             level => {
                 simd::dispatch(level, BlockScan { text, batcher: &mut batcher, numbers, rules: PhantomData::<R> });
             }
         }
         batcher.deliver();
+        if batcher.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// As if offsets reached no further, so that tests need no words of gigabytes.
+    #[cfg(test)]
+    pub(crate) fn with_reach(self, reach: u32) -> Self {
+        Self { reach, ..self }
     }
 }
 
@@ -157,10 +180,55 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a word of 6 bytes at byte 1 of its document is longer than 5 bytes")]
+    #[should_panic(expected = "a word of 6 bytes is longer than offsets reach")]
     fn a_word_out_of_reach_panics() {
-        let mut scanner = Scanner::with_level(Pattern::GPT2, Level::Scalar);
-        scanner.reach = 5;
-        scanner.scan("a bcdef", |_, _| {});
+        Scanner::with_level(Pattern::GPT2, Level::Scalar).with_reach(5).scan("a bcdef", |_, _| {});
+    }
+
+    #[test]
+    fn words_out_of_reach_come_alone() {
+        let text = format!("of {} words {}, {}", "a".repeat(1000), "b".repeat(65), "c".repeat(200));
+        for &pattern in Pattern::ALL {
+            for level in Level::available() {
+                let mut expected = Vec::new();
+                scalar::words(pattern, &text, |word| expected.push(word.as_bytes().to_vec()));
+                for reach in [64, 65, 66, 199, 200, 999, 1000, 1001] {
+                    let mut scanner = Scanner::with_level(pattern, level).with_reach(reach);
+                    let (mut found, mut long) = (Vec::new(), 0);
+                    let ended = scanner.scan_while(&text, |batch| {
+                        match batch {
+                            Batch::Words(window, bounds) => {
+                                let words = bounds.windows(2).map(|ends| &window[ends[0] as usize..ends[1] as usize]);
+                                found.extend(words.map(<[u8]>::to_vec));
+                            }
+                            Batch::Long(word) => {
+                                found.push(word.to_vec());
+                                long += 1;
+                            }
+                        }
+                        ControlFlow::Continue(())
+                    });
+                    assert_eq!((&found, ended), (&expected, ControlFlow::Continue(())));
+                    assert_eq!(long, expected.iter().filter(|word| word.len() > reach as usize).count());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sink_that_breaks_is_not_called_again() {
+        let text = "one two\n".repeat(5_000_000);
+        for level in Level::available() {
+            for &pattern in Pattern::ALL {
+                let mut calls = 0;
+                let start = std::time::Instant::now();
+                let ended = Scanner::with_level(pattern, level).scan_while(&text, |_| {
+                    calls += 1;
+                    ControlFlow::Break(())
+                });
+                assert_eq!((calls, ended), (1, ControlFlow::Break(())));
+                assert!(start.elapsed().as_secs() < 1, "{:?}", start.elapsed());
+            }
+        }
     }
 }

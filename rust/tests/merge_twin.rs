@@ -108,6 +108,7 @@ fn sums_are_exact_up_to_the_last_one_and_an_error_past_it() {
     // Each count fits but the words of the source do not; over two sources they do, and pass any minimum.
     let error = merge(vec![spill([(b"v".as_slice(), 1, half), (b"w", 1, half)], 1)], 0).unwrap_err();
     assert_eq!(error, MergeError::TotalOverflow { source_index: 1 });
+    assert!(!error.is_damage());
     let (_, tallies) = merge(vec![spill([(b"w".as_slice(), 0, u64::MAX), (b"w", 1, u64::MAX)], 1)], u64::MAX).unwrap();
     assert_eq!((tallies[0].words, tallies[1].words), (u64::MAX, u64::MAX));
 }
@@ -124,7 +125,7 @@ fn rows_out_of_order_are_found() {
         for batch in [1, 2, 3] {
             let good = spill([(b"a".as_slice(), 0, 1), (b"aa", 0, 1), (b"bb", 0, 1), (b"d", 0, 1)], 2);
             let error = merge(vec![good, spill(rows.iter().copied(), batch)], 0).unwrap_err();
-            assert!(matches!(error, MergeError::Unsorted { .. }), "{rows:?}: {error}");
+            assert!(matches!(error, MergeError::Unsorted { .. }) && error.is_damage(), "{rows:?}: {error}");
         }
     }
 }
@@ -133,6 +134,7 @@ fn rows_out_of_order_are_found() {
 fn an_unknown_source_is_refused() {
     let error = merge(vec![spill([(b"a".as_slice(), 3, 1)], 1)], 0).unwrap_err();
     assert_eq!(error, MergeError::UnknownSource { source_index: 3, sources: SOURCES });
+    assert!(error.is_damage());
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! An encoder that remembers: text repeats its words.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Encoder, Scratch};
+use super::{EncodeError, Encoder, Scratch};
 use crate::bytes::BYTE_IDS;
 
 /// One slot of the cache: a word and its ids in one cache line. `length` 0 marks an empty slot (no word is empty).
@@ -49,19 +50,37 @@ impl CachedEncoder {
     }
 
     /// Appends the ids of `word` to `out`, as [`Encoder::encode_word`] does.
+    ///
+    /// # Panics
+    /// If the word is longer than [`super::MAX_WORD_BYTES`].
     pub fn encode_word(&mut self, word: &[u8], out: &mut Vec<u32>) {
+        let encoded = self.encode_word_while(word, out, &mut |_| ControlFlow::Continue(()));
+        encoded.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Appends the ids of `word` to `out`, as [`Encoder::encode_word_while`] does.
+    pub fn encode_word_while(
+        &mut self,
+        word: &[u8],
+        out: &mut Vec<u32>,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), EncodeError> {
         match word {
-            [] => return,
-            &[byte] => return out.push(BYTE_IDS[usize::from(byte)]),
-            _ if word.len() > Slot::WORD => return self.encoder.encode_word(word, &mut self.scratch, out),
+            [] => return Ok(()),
+            &[byte] => {
+                out.push(BYTE_IDS[usize::from(byte)]);
+                return Ok(());
+            }
+            _ if word.len() > Slot::WORD => return self.encoder.encode_word_while(word, &mut self.scratch, out, look),
             _ => {}
         }
         let slot = &mut self.slots[xxh3_64(word) as usize % Self::SLOTS];
         if usize::from(slot.length) == word.len() && slot.word[..word.len()] == *word {
-            return out.extend_from_slice(&slot.ids[..slot.count as usize]);
+            out.extend_from_slice(&slot.ids[..slot.count as usize]);
+            return Ok(());
         }
         let start = out.len();
-        self.encoder.encode_word(word, &mut self.scratch, out);
+        self.encoder.encode_short(word, &mut self.scratch.ranks, out); // every word that has a slot is short
         let ids = &out[start..];
         if ids.len() <= Slot::IDS {
             slot.word[..word.len()].copy_from_slice(word);
@@ -69,5 +88,6 @@ impl CachedEncoder {
             slot.ids[..ids.len()].copy_from_slice(ids);
             slot.count = ids.len() as u32;
         }
+        Ok(())
     }
 }

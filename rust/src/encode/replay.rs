@@ -1,5 +1,6 @@
 //! Merges and the words that were counted, played through once more.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{EncodeError, Encoder, Scratch};
@@ -28,18 +29,29 @@ impl Replay {
     }
 
     /// Adds `count` occurrences of `word` in `source`. Rows sorted by word cost one encoding for all their sources.
-    ///
-    /// # Panics
-    /// If `source` is not one of those given to [`Replay::new`].
     pub fn push_word(&mut self, source: usize, word: &[u8], count: u64) -> Result<(), EncodeError> {
+        self.push_word_while(source, word, count, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// The same until `look` breaks, as in [`Encoder::encode_word_while`].
+    pub fn push_word_while(
+        &mut self,
+        source: usize,
+        word: &[u8],
+        count: u64,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), EncodeError> {
+        let sources = self.left.len();
+        let left = self.left.get_mut(source).ok_or(EncodeError::UnknownSource { number: source, sources })?;
         if self.word != word {
+            // Without a word until its ids are known: an error leaves no wrong ones behind.
             self.word.clear();
-            self.word.extend_from_slice(word);
             self.ids.clear();
-            self.encoder.encode_word(word, &mut self.scratch, &mut self.ids);
+            self.encoder.encode_word_while(word, &mut self.scratch, &mut self.ids, look)?;
+            self.word.extend_from_slice(word);
         }
         for &id in &self.ids {
-            let left = &mut self.left[source][id as usize];
+            let left = &mut left[id as usize];
             *left = left.checked_add(count).ok_or(EncodeError::CountOverflow { id })?;
         }
         Ok(())

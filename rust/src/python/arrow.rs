@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::{ByteArrayType, GenericBinaryType};
+use arrow_array::types::{ArrowPrimitiveType, ByteArrayType, GenericBinaryType, UInt32Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, GenericByteArray, Int64Array, LargeBinaryArray, LargeStringArray, OffsetSizeTrait,
-    RecordBatch, StringArray, UInt32Array, UInt64Array, make_array,
+    PrimitiveArray, RecordBatch, StringArray, UInt32Array, UInt64Array, make_array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::ArrayData;
@@ -52,6 +52,17 @@ impl Bytes {
         })
     }
 
+    /// Bytes of all values together.
+    pub fn bytes(&self) -> usize {
+        fn span<O: OffsetSizeTrait>(offsets: &[O]) -> usize {
+            offsets[offsets.len() - 1].as_usize() - offsets[0].as_usize()
+        }
+        match self {
+            Self::Small(array) => span(array.value_offsets()),
+            Self::Large(array) => span(array.value_offsets()),
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Small(array) => array.len(),
@@ -76,9 +87,6 @@ impl Bytes {
         }
     }
 }
-
-/// Text counted between two looks for Ctrl-C: a tenth of a second.
-pub const BYTES_BETWEEN_SIGNALS: usize = 16 << 20;
 
 pub fn text(index: usize, bytes: &[u8]) -> PyResult<&str> {
     simdutf8::compat::from_utf8(bytes)
@@ -159,9 +167,30 @@ pub fn merges_to_pyarrow<'py>(
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns of one length").to_pyarrow(py)
 }
 
-pub fn merge_pairs(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>) -> Vec<(u32, u32)> {
-    let (left, right) = (UInt32Array::from(left.0), UInt32Array::from(right.0));
-    left.values().iter().copied().zip(right.values().iter().copied()).collect()
+/// The two sides of merges, as pairs.
+pub fn merge_pairs(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>) -> PyResult<Vec<(u32, u32)>> {
+    let (left, right) = (numbers::<UInt32Type>(left, "left ids")?, numbers::<UInt32Type>(right, "right ids")?);
+    if left.len() != right.len() {
+        return Err(PyValueError::new_err(format!(
+            "{} left ids and {} right ids were given: a merge has one of each.",
+            left.len(),
+            right.len()
+        )));
+    }
+    Ok(left.values().iter().copied().zip(right.values().iter().copied()).collect())
+}
+
+/// An array of numbers without nulls; `what` names them in messages.
+pub fn numbers<T: ArrowPrimitiveType>(array: PyArrowType<ArrayData>, what: &str) -> PyResult<PrimitiveArray<T>> {
+    let given = array.0.data_type();
+    if *given != T::DATA_TYPE {
+        return Err(PyValueError::new_err(format!("the {what} are {given}, and should be {}.", T::DATA_TYPE)));
+    }
+    let array = PrimitiveArray::from(array.0);
+    match array.null_count() {
+        0 => Ok(array),
+        nulls => Err(PyValueError::new_err(format!("{nulls} of the {what} are null: give a number for each."))),
+    }
 }
 
 pub type Arrays<'py> = Vec<Bound<'py, PyAny>>;

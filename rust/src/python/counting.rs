@@ -1,16 +1,19 @@
 //! Words and their counts: into tables, out as spills, and merged.
 
-use arrow_array::{RecordBatch, UInt64Array};
+use std::ops::ControlFlow;
+
+use arrow_array::RecordBatch;
+use arrow_array::types::UInt64Type;
 use arrow_data::ArrayData;
 use arrow_pyarrow::{FromPyArrow, PyArrowType, ToPyArrow};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator};
 
-use super::arrow::{BYTES_BETWEEN_SIGNALS, Bytes, batch_to_rows, rows_to_batch, text};
-use super::{CountOverflowError, UsageError, parse_form, parse_level, parse_pattern};
-use crate::count;
-use crate::merge::{self, MergeError, SpillReader};
+use super::arrow::{Bytes, batch_to_rows, numbers, rows_to_batch, text};
+use super::{UsageError, Watch, parse_form, parse_level, parse_pattern};
+use crate::count::{self, CountError};
+use crate::merge::{self, SpillReader};
 use crate::rows::Rows;
 
 #[pyclass]
@@ -49,22 +52,22 @@ impl Counter {
     }
 
     fn count(&mut self, py: Python<'_>, source: usize, texts: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.check(source)?;
         let texts = Bytes::from_python(texts)?;
+        let watch = &mut Watch::default();
         py.detach(|| {
-            let mut unchecked = 0;
             texts.try_each(|index, bytes| {
-                unchecked += bytes.len();
-                if unchecked > BYTES_BETWEEN_SIGNALS {
-                    unchecked = 0;
-                    Python::attach(|py| py.check_signals())?;
-                }
                 let text = text(index, bytes)?;
-                if self.native {
-                    self.inner.count_document(source, text)?;
+                let counted = if self.native {
+                    self.inner.count_document_while(source, text, &mut |bytes| watch.spend(bytes))
                 } else {
                     self.inner.note_document(source, text);
-                }
-                Ok(())
+                    match watch.spend(bytes.len()) {
+                        ControlFlow::Continue(()) => Ok(()),
+                        ControlFlow::Break(()) => Err(CountError::Interrupted),
+                    }
+                };
+                counted.map_err(|error| watch.error(error))
             })
         })
     }
@@ -76,15 +79,30 @@ impl Counter {
         words: &Bound<'_, PyAny>,
         counts: PyArrowType<ArrayData>,
     ) -> PyResult<()> {
+        self.check(source)?;
         let words = Bytes::from_python(words)?;
-        let counts = UInt64Array::from(counts.0);
+        let counts = numbers::<UInt64Type>(counts, "counts")?;
         if words.len() != counts.len() {
-            return Err(PyValueError::new_err("as many counts as words are needed"));
+            return Err(PyValueError::new_err(format!(
+                "{} words and {} counts were given: each word has one count.",
+                words.len(),
+                counts.len()
+            )));
         }
-        py.detach(|| words.try_each(|index, word| Ok(self.inner.add_word(source, word, counts.value(index))?)))
+        let watch = &mut Watch::default();
+        py.detach(|| {
+            words.try_each(|index, word| {
+                let added = match watch.spend(word.len() + 1) {
+                    ControlFlow::Continue(()) => self.inner.add_word(source, word, counts.value(index)),
+                    ControlFlow::Break(()) => Err(CountError::Interrupted),
+                };
+                added.map_err(|error| watch.error(error))
+            })
+        })
     }
 
     fn totals<'py>(&self, py: Python<'py>, source: usize) -> PyResult<Bound<'py, PyDict>> {
+        self.check(source)?;
         let totals = self.inner.totals(source);
         let dict = PyDict::new(py);
         dict.set_item("documents", totals.documents)?;
@@ -107,8 +125,21 @@ impl Counter {
         self.inner.unique_words()
     }
 
-    fn drain(&mut self, py: Python<'_>, partitions: u32) -> Spill {
-        Spill { inner: py.detach(|| self.inner.drain(partitions)) }
+    fn drain(&mut self, py: Python<'_>, partitions: u32) -> PyResult<Spill> {
+        if partitions == 0 {
+            return Err(PyValueError::new_err("0 partitions were asked for: words need at least one."));
+        }
+        Ok(Spill { inner: py.detach(|| self.inner.drain(partitions)) })
+    }
+}
+
+impl Counter {
+    fn check(&self, source: usize) -> PyResult<()> {
+        let sources = self.inner.sources();
+        if source < sources {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!("there is no source {source}: this counter has {sources}, numbered from 0.")))
     }
 }
 
@@ -165,10 +196,7 @@ impl Merger {
     }
 
     fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let rows = py.detach(|| self.inner.next_rows()).map_err(|error| match error {
-            MergeError::Spill(error) => error,
-            other => CountOverflowError::new_err(other.to_string()),
-        })?;
+        let rows = py.detach(|| self.inner.next_rows())?;
         rows.map(|rows| rows_to_batch(rows).to_pyarrow(py)).transpose()
     }
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use arrow_array::Array;
 use arrow_data::ArrayData;
 use arrow_pyarrow::{PyArrowType, ToPyArrow};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::arrow::{Arrays, each_batch, merge_pairs, merges_to_pyarrow, u64_array};
-use super::{CountOverflowError, UsageError};
+use super::{UsageError, Watch};
 use crate::encode::{self, EncodeError};
 use crate::learn::{self, LearnError, parity};
 use crate::naive;
@@ -50,7 +51,7 @@ impl Table {
     fn new(py: Python<'_>, batches: &Bound<'_, PyAny>, sources: usize) -> PyResult<Self> {
         let mut inner = learn::Table::new(sources);
         each_batch(py, batches, |rows| Ok(inner.push_rows(rows)?))?;
-        inner.shrink();
+        py.detach(|| inner.shrink());
         Ok(Self { inner })
     }
 
@@ -65,6 +66,13 @@ impl Table {
 
     #[pyo3(signature = (weights, min_word_count=1, jitter=false))]
     fn words(&self, py: Python<'_>, weights: Vec<u64>, min_word_count: u64, jitter: bool) -> PyResult<Words> {
+        let sources = self.inner.sources();
+        if weights.len() != sources {
+            return Err(PyValueError::new_err(format!(
+                "{} weights were given for {sources} sources: each source has one weight.",
+                weights.len()
+            )));
+        }
         Ok(Words { inner: py.detach(|| self.inner.words(weights, min_word_count, jitter))? })
     }
 
@@ -75,10 +83,8 @@ impl Table {
         right: PyArrowType<ArrayData>,
     ) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
         let mut replay = new_replay(left, right, self.inner.sources())?;
-        let pushed = py.detach(|| {
-            self.inner.rows().try_for_each(|(word, source, count)| replay.push_word(source as usize, word, count))
-        });
-        pushed.map_err(count_overflow)?;
+        let watch = &mut Watch::default();
+        py.detach(|| self.inner.rows().try_for_each(|row| push(&mut replay, row, watch)))?;
         replayed(py, &replay, self.inner.sources())
     }
 }
@@ -189,28 +195,35 @@ pub fn replay<'py>(
     sources: usize,
 ) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
     let mut replay = new_replay(left, right, sources)?;
+    let watch = &mut Watch::default();
     each_batch(py, batches, |rows| {
-        let pushed =
-            (0..rows.len()).try_for_each(|i| replay.push_word(rows.sources[i] as usize, rows.word(i), rows.counts[i]));
-        pushed.map_err(count_overflow)
+        (0..rows.len()).try_for_each(|i| push(&mut replay, (rows.word(i), rows.sources[i], rows.counts[i]), watch))
     })?;
     replayed(py, &replay, sources)
 }
 
 fn new_replay(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>, sources: usize) -> PyResult<encode::Replay> {
-    let encoder = encode::Encoder::new(&merge_pairs(left, right))?;
+    let encoder = encode::Encoder::new(&merge_pairs(left, right)?)?;
     Ok(encode::Replay::new(Arc::new(encoder), sources))
 }
 
-fn count_overflow(error: EncodeError) -> PyErr {
-    CountOverflowError::new_err(error.to_string())
+/// Adds a row of a table. Looking a word up takes as long as some bytes of it.
+fn push(replay: &mut encode::Replay, (word, source, count): (&[u8], u32, u64), watch: &mut Watch) -> PyResult<()> {
+    const ROW: usize = 16;
+    let pushed = match watch.spend(word.len() + ROW) {
+        ControlFlow::Continue(()) => {
+            replay.push_word_while(source as usize, word, count, &mut |steps| watch.spend(steps))
+        }
+        ControlFlow::Break(()) => Err(EncodeError::Interrupted),
+    };
+    pushed.map_err(|error| watch.error(error))
 }
 
 fn replayed<'py>(py: Python<'py>, replay: &encode::Replay, sources: usize) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
     let mut replaced = Vec::new();
     let mut tokens = Vec::new();
     for source in 0..sources {
-        replaced.push(u64_array(replay.replaced(source).map_err(count_overflow)?).to_data().to_pyarrow(py)?);
+        replaced.push(u64_array(replay.replaced(source)?).to_data().to_pyarrow(py)?);
         tokens.push(u64_array(replay.tokens(source).to_vec()).to_data().to_pyarrow(py)?);
     }
     Ok((replaced, tokens))

@@ -1,5 +1,20 @@
 //! The words that a scanner finds, on their way out: gathered, and handed over many at once.
 
+use std::ops::ControlFlow;
+
+/// What a scanner hands over at a time. The words of all batches, in order, are the text exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch<'a> {
+    /// A window and bounds: at most 4,096 words.
+    ///
+    /// The window is the text from the batch's first word to the *end of the document*, so that a consumer may load a
+    /// few bytes past a word while there are any. The bounds are offsets into it, strictly increasing, the first of them
+    /// 0; word `i` is `window[bounds[i]..bounds[i + 1]]`.
+    Words(&'a [u8], &'a [u32]),
+    /// One word that such offsets do not reach over: of more than `u32::MAX` bytes.
+    Long(&'a [u8]),
+}
+
 /// So many words at most go to the sink at once: enough to make the call free, few enough to stay in the first cache.
 pub(crate) const BATCH: usize = 4096;
 
@@ -17,13 +32,22 @@ pub(crate) struct Batcher<'a> {
     len: usize,
     /// The largest offset a bound can hold; tests lower it to see windows move without documents of gigabytes.
     reach: u32,
-    sink: &'a mut dyn FnMut(&[u8], &[u32]),
+    sink: Sink<'a>,
+    stopped: bool,
 }
+
+/// Who takes the words; it may ask to stop.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Batch) -> ControlFlow<()>;
 
 impl<'a> Batcher<'a> {
     /// Nothing gathered yet. There must be [`ROOM`] in `bounds`, the first of which is 0.
-    pub fn new(text: &'a str, bounds: &'a mut [u32], reach: u32, sink: &'a mut dyn FnMut(&[u8], &[u32])) -> Self {
-        Batcher { text: text.as_bytes(), base: 0, bounds, len: 1, reach, sink }
+    pub fn new(text: &'a str, bounds: &'a mut [u32], reach: u32, sink: Sink<'a>) -> Self {
+        Batcher { text: text.as_bytes(), base: 0, bounds, len: 1, reach, sink, stopped: false }
+    }
+
+    /// Whether the sink has asked to stop. It gets nothing more, and there is no sense in going on.
+    pub fn stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Add the end of a word.
@@ -31,13 +55,9 @@ impl<'a> Batcher<'a> {
     pub fn push(&mut self, end: usize) {
         if self.len > BATCH || end - self.base > self.reach as usize {
             self.deliver();
-            assert!(
-                end - self.base <= self.reach as usize,
-                "a word of {} bytes at byte {} of its document is longer than {} bytes",
-                end - self.base,
-                self.base,
-                self.reach
-            );
+            if end - self.base > self.reach as usize {
+                return self.deliver_long(end);
+            }
         }
         self.bounds[self.len] = (end - self.base) as u32;
         self.len += 1;
@@ -80,9 +100,20 @@ impl<'a> Batcher<'a> {
     /// Pass on what is gathered; the next window begins where the last word ended.
     pub fn deliver(&mut self) {
         if self.len > 1 {
-            (self.sink)(&self.text[self.base..], &self.bounds[..self.len]);
+            if !self.stopped {
+                let batch = Batch::Words(&self.text[self.base..], &self.bounds[..self.len]);
+                self.stopped = (self.sink)(batch).is_break();
+            }
             self.base += self.bounds[self.len - 1] as usize;
             self.len = 1;
         }
+    }
+    /// Pass on a word that bounds do not reach over. Nothing else is gathered.
+    #[cold]
+    fn deliver_long(&mut self, end: usize) {
+        if !self.stopped {
+            self.stopped = (self.sink)(Batch::Long(&self.text[self.base..end])).is_break();
+        }
+        self.base = end;
     }
 }
