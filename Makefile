@@ -92,7 +92,7 @@ PROPERTIES := random_ short_sequences runs_of_numbers pieces_are normalised_ doc
 fuzz:
 	cd rust && end=$$(( $$(date +%s) + $(FUZZ_SECONDS) )) && while [ $$(date +%s) -lt $$end ]; do \
 		CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 PROPTEST_CASES=5000 \
-		$(CARGO) test --release --lib --tests -- --quiet $(PROPERTIES) || exit 1; done
+		$(CARGO) test --release --lib --tests -- $(PROPERTIES) || exit 1; done
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,13 +1,18 @@
 """The native core. Arrow arrays and batches cross the border; Python objects for single words do only in test helpers.
 
 Arrays may be pyarrow's or any other that speak the Arrow C data interface. The interpreter lock is released while the
-core works. Numbers are unsigned: ids 32 bits, counts 64 bits and checked.
+core works; texts of less than 4 KiB are cut, normalised and checked without that, since it would take longer. Numbers are
+unsigned: ids 32 bits, counts 64 bits and checked.
+
+Everywhere: what Ctrl-C raises ends a call within a second. `ValueError` is raised for arguments that do not fit one
+another, such as a source that is not there or lists of unequal length.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, final
 
 __all__ = [
+    "BYTES",
     "NORMALIZATIONS",
     "NORMALIZATION_TABLES",
     "PATTERNS",
@@ -16,7 +21,7 @@ __all__ = [
     "Encoder",
     "InvalidUtf8Error",
     "Merger",
-    "SortedRun",
+    "Spill",
     "Table",
     "Words",
     "byte_ids",
@@ -31,6 +36,8 @@ __all__ = [
     "words",
 ]
 
+BYTES: int
+"""Number of ids that stand for single bytes, before those of the merges: 256."""
 UNICODE_TABLES: str
 """Version of the `regex` module whose Unicode tables the scanners use."""
 NORMALIZATION_TABLES: str
@@ -83,7 +90,8 @@ class Counter:
     def count(self, source: int, texts: Any) -> None:
         """Count every text of a string or binary array (large or not); nulls are passed over.
 
-        Raises `InvalidUtf8Error`; the texts before the bad one are counted then.
+        Raises `InvalidUtf8Error`; the texts before the bad one are counted then. Raises `CountOverflowError` for a word
+        of 2 GiB or more, unless `max_word_bytes` cuts it, and past 2^64 - 1 words of one source.
         """
     def add_words(self, source: int, words: Any, counts: Any) -> None:
         """Add words (string or binary array) and their counts (uint64, of the same length).
@@ -101,11 +109,11 @@ class Counter:
     @property
     def unique_words(self) -> int:
         """Words in the tables now, summed over the sources."""
-    def drain(self, partitions: int) -> SortedRun:
-        """Empty the tables (the totals stay) into a run sorted by (partition, word, source)."""
+    def drain(self, partitions: int) -> Spill:
+        """Empty the tables (the totals stay) into a spill sorted by (partition, word, source)."""
 
 @final
-class SortedRun:
+class Spill:
     """Iterator of (partition, batch); a batch has word: binary, source: uint32, count: uint64, of one partition."""
 
     def __iter__(self) -> Iterator[tuple[int, Any]]: ...
@@ -113,13 +121,14 @@ class SortedRun:
 
 @final
 class Merger:
-    """Iterator over the merge of runs, each an iterable of batches sorted by (word, source).
+    """Iterator over the merge of spills, each an iterable of batches sorted by (word, source).
 
-    Holds one batch a run. Words with fewer than `min_word_count` occurrences, over all sources, are left out and
-    tallied. Raises `CountOverflowError` when a sum passes 2^64 - 1.
+    Holds one batch a spill. Words with fewer than `min_word_count` occurrences, over all sources, are left out and
+    tallied. Raises `CountOverflowError` when a sum passes 2^64 - 1, and `DamagedRunError` for a spill that is not sorted
+    or has a source that is not there.
     """
 
-    def __new__(cls, runs: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> Merger: ...
+    def __new__(cls, spills: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> Merger: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __next__(self) -> Any: ...
     def tallies(self) -> list[_Tally]:
@@ -130,7 +139,8 @@ class Words:
     """Unique words with weighted counts, ready to learn from.
 
     `batches` hold rows (word, source, count) with the rows of one word adjacent. A word's weighted count is the sum of
-    weights[source] * count; `min_word_count` compares the plain sum. Raises `CountOverflowError`.
+    weights[source] * count; `min_word_count` compares the plain sum. Raises `CountOverflowError`, and `FormatError` for a
+    source that has no weight.
     """
 
     def __new__(cls, batches: Iterable[Any], weights: Sequence[int], min_word_count: int) -> Words: ...
@@ -144,7 +154,8 @@ class Table:
     """A count table in memory, for many trainings from it: unique words with their count in each of `sources` sources.
 
     `batches` hold rows (word, source, count) with the rows of one word adjacent. Takes the bytes of the words, 16
-    bytes a word and 12 a row. `len` is the number of unique words. Raises `CountOverflowError` for an unknown source.
+    bytes a word and 12 a row. `len` is the number of unique words. Raises `CountOverflowError` when the counts of a word
+    in one source pass 2^64 - 1, and `FormatError` for a source that is not there.
     """
 
     def __new__(cls, batches: Iterable[Any], sources: int) -> Table: ...
@@ -172,6 +183,8 @@ class Encoder:
     Ids are `first_id` + the byte's place in GPT-2's order, then `first_id` + 256 + rank; `special_ids` are taken as
     they are. Words and their ids are cached within a bound. With pattern None only the `encode_word*` methods serve;
     these take words as they come, whereas texts are brought into the form of `normalization` first.
+
+    Raises `ValueError` for merges that cannot be, for ids past 32 bits, and for words of 4 GiB or more.
     """
 
     def __new__(
@@ -189,11 +202,11 @@ class Encoder:
     def encode(self, text: str) -> list[int]:
         """Ids of a text; special-token text becomes its id."""
     def encode_batch(self, texts: Any, specials: bool = True) -> tuple[Any, Any]:
-        """Ids of a string array as (uint32 array, int64 offsets with one more entry than texts)."""
+        """Ids of a string array as (uint32 array, int64 offsets with one more entry than texts); a null has none."""
     def encode_word(self, word: bytes) -> list[int]:
         """Ids of one word; no pattern runs."""
     def encode_words(self, words: Any) -> tuple[Any, Any]:
-        """Ids of a binary array of words as (uint32 array, int64 offsets)."""
+        """Ids of a binary array of words as (uint32 array, int64 offsets); a null has none."""
 
 def learn_merges(
     words: Words,
@@ -208,6 +221,9 @@ def learn_merges(
     The pair with the highest weighted count is next, among equals the one with the smallest (left id, right id). Stops
     early when no pair reaches `min_pair_count`. `progress` gets the number of merges done a few times a second; what it
     raises, and Ctrl-C, ends the call at once. `plain` runs the slow twin.
+
+    Raises `CountOverflowError` when the weighted count of a pair of bytes passes 2^64 - 1, and `FormatError` for a word
+    that was in two places of the table.
     """
 
 def learn_parity(
@@ -244,11 +260,14 @@ def learn_parity(
     null where sums chose), one row a rank. `progress`, interrupts and `plain` are as in `learn_merges`. Words with
     fewer than `min_word_count` occurrences over all sources take no part in training; the dev text is kept whole.
 
-    Raises `UsageError` unless exactly one of `dev` and `ratios` is given and fits, and `CountOverflowError`.
+    Raises `UsageError` unless exactly one of `dev` and `ratios` is given and fits, and what `learn_merges` raises.
     """
 
 def replay(left: Any, right: Any, batches: Iterable[Any], sources: int) -> tuple[list[Any], list[Any]]:
-    """Encode every row of a table; per source: (occurrences each merge replaced, occurrences left of each id)."""
+    """Encode every row of a table; per source: (occurrences each merge replaced, occurrences left of each id).
+
+    Raises `CountOverflowError` past 2^64 - 1, and `FormatError` for a source that is not there.
+    """
 
 def words(pattern: str, text: str, level: str | None = None) -> list[bytes]:
     """The words of a text, for tests and demonstrations."""

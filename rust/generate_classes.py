@@ -1,4 +1,4 @@
-"""Write src/class_table.rs: the general category and whitespace of each code point, as the `regex` module has them.
+"""Write src/scan/class_table.rs: the general category and whitespace of each code point, as the `regex` module has them.
 
 The words of a corpus depend on these tables, and the tables of different libraries differ by thousands of letters.
 Custom patterns run through `regex`, so the named ones take their classes from the same module: one text gives one set
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import regex
 
-# The order is that of `Category` in src/classes.rs, which checks the names.
+# The order is that of `Category` in src/scan/classes.rs, which checks the names.
 NAMES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn"
 WHITESPACE = 0x20  # one bit above the five that number the categories
 CODE_POINTS = 0x110000
@@ -56,7 +56,7 @@ def main() -> None:
         "#[rustfmt::skip]\n"
         f"pub static RUNS: [u32; {len(entries)}] = [\n" + "".join(f"    {line},\n" for line in lines) + "];\n"
     )
-    Path(__file__).parent.joinpath("src", "class_table.rs").write_text(text, encoding="utf-8")
+    Path(__file__).parent.joinpath("src", "scan", "class_table.rs").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use dist_bpe_core::count::Counter;
 use dist_bpe_core::encode::{Encoder, Scratch};
 use dist_bpe_core::learn::{Options, Words, learn};
-use dist_bpe_core::runs::Merger;
+use dist_bpe_core::merge::Merger;
 use dist_bpe_core::scan::{Level, Pattern, Scanner};
 
 /// Two megabytes of words that repeat as words do: the n-th of 40,000 comes about n times less often than the first.
@@ -55,8 +55,8 @@ fn stages(criterion: &mut Criterion) {
         counter
     };
     let rows = || {
-        let mut run = count().drain(1);
-        std::iter::from_fn(move || run.next_rows().map(|(_, rows)| rows)).collect::<Vec<_>>()
+        let mut spill = count().drain(1);
+        std::iter::from_fn(move || spill.next_rows().map(|(_, rows)| rows)).collect::<Vec<_>>()
     };
     let table = || {
         let mut builder = Words::builder(vec![1], 1, false);
@@ -68,12 +68,12 @@ fn stages(criterion: &mut Criterion) {
     group.bench_function("drain", |bencher| {
         bencher.iter_batched(count, |mut counter| black_box(counter.drain(16)), BatchSize::LargeInput);
     });
-    group.bench_function("merge 8 runs", |bencher| {
+    group.bench_function("merge 8 spills", |bencher| {
         bencher.iter_batched(
             || (0..8).map(|_| rows().into_iter()).collect(),
-            |runs| {
-                let mut merger = Merger::new(runs, 1, 0);
-                while let Some(rows) = merger.next_rows().expect("sorted runs") {
+            |spills| {
+                let mut merger = Merger::new(spills, 1, 0);
+                while let Some(rows) = merger.next_rows().expect("sorted spills") {
                     black_box(rows.len());
                 }
             },

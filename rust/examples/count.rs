@@ -81,8 +81,8 @@ impl Line {
         (self.unique, self.memory) = (counter.unique_words(), counter.memory_bytes());
 
         let start = cpu_time();
-        let mut run = counter.drain(64);
-        while run.next_rows().is_some() {}
+        let mut spill = counter.drain(64);
+        while spill.next_rows().is_some() {}
         self.drains.push(cpu_time() - start);
     }
 }

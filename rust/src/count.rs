@@ -1,25 +1,21 @@
 //! Count words: documents in, a sorted count table per source out.
 
+mod long;
 mod sorted;
-mod table;
+mod hash;
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use std::ops::ControlFlow;
 
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::bytes::show;
 use crate::normalize::{Form, Normalizer};
-use crate::scan::{Level, Pattern, Scanner};
+use crate::rows::MAX_WORD_BYTES;
+use crate::scan::{Batch, Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
+use hash::{Seeds, Table};
 use sorted::Entries;
-pub use sorted::SortedRun;
-use table::{Seeds, Table};
-
-/// Rows of a batch at most.
-pub const BATCH_ROWS: usize = 1 << 16;
-
-/// Word bytes of a batch at most; a longer word has a batch of its own.
-pub const BATCH_BYTES: usize = 16 << 20;
-
-/// Longest word a count table holds: the offsets of [`Rows`], like Arrow's binary arrays, are 32-bit.
-pub const MAX_WORD_BYTES: usize = i32::MAX as usize;
+pub use sorted::{Spill, partition_of};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CountError {
@@ -34,57 +30,8 @@ pub enum CountError {
     WordTooLong { bytes: usize },
     #[error("this counter has no pattern of its own: cut the document outside and give its words one by one")]
     NoPattern,
-}
-
-/// A batch of a count table in columns. Row `i` is the word `bytes[offsets[i]..offsets[i + 1]]`, the index of its
-/// source, and how often that source has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rows {
-    pub offsets: Vec<i32>, // one more than rows; the first is 0
-    pub bytes: Vec<u8>,
-    pub sources: Vec<u32>,
-    pub counts: Vec<u64>,
-}
-
-impl Default for Rows {
-    fn default() -> Self {
-        Rows { offsets: vec![0], bytes: Vec::new(), sources: Vec::new(), counts: Vec::new() }
-    }
-}
-
-impl Rows {
-    pub fn new() -> Self {
-        Rows::default()
-    }
-
-    pub fn len(&self) -> usize {
-        self.counts.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
-
-    pub fn word(&self, row: usize) -> &[u8] {
-        &self.bytes[self.offsets[row] as usize..self.offsets[row + 1] as usize]
-    }
-
-    /// Appends a row.
-    ///
-    /// # Panics
-    /// If the words together pass 2 GiB, the reach of the offsets; [`Rows::has_room`] stays far below.
-    pub fn push(&mut self, word: &[u8], source: u32, count: u64) {
-        self.bytes.extend_from_slice(word);
-        self.offsets.push(i32::try_from(self.bytes.len()).expect("a batch of at most 2 GiB"));
-        self.sources.push(source);
-        self.counts.push(count);
-    }
-
-    /// Whether a word of this length may join the batch: at most [`BATCH_ROWS`] rows and [`BATCH_BYTES`] of words,
-    /// but the first row always may.
-    pub fn has_room(&self, word_bytes: usize) -> bool {
-        self.is_empty() || self.len() < BATCH_ROWS && self.bytes.len() + word_bytes <= BATCH_BYTES
-    }
+    #[error("stopped on request")]
+    Interrupted,
 }
 
 /// What one source's documents came to.
@@ -103,11 +50,6 @@ pub struct Totals {
     pub longest_word: u64,
     /// Identifies the documents whatever their order, files or shards: sum modulo 2^128 of the xxh3_128 of each.
     pub digest: u128,
-}
-
-/// The partition of a word, fixed for all runs and machines: its xxh3_64 (seed 0) scaled to `0..partitions`.
-pub fn partition_of(word: &[u8], partitions: u32) -> u32 {
-    ((u128::from(xxh3_64(word)) * u128::from(partitions)) >> 64) as u32
 }
 
 /// Counts the words of documents, apart for each source.
@@ -165,11 +107,30 @@ impl Counter {
         self
     }
 
+    /// Number of sources.
+    pub fn sources(&self) -> usize {
+        self.totals.len()
+    }
+
     /// Counts a document: its totals, its special tokens, its words. After an error part of it has been counted.
     ///
     /// # Panics
     /// If there is no such source.
     pub fn count_document(&mut self, source: usize, text: &str) -> Result<(), CountError> {
+        self.count_document_while(source, text, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// The same until `look` breaks, which gets the number of bytes that were read since the last call, and is called
+    /// every few milliseconds; then the result is [`CountError::Interrupted`].
+    ///
+    /// # Panics
+    /// If there is no such source.
+    pub fn count_document_while(
+        &mut self,
+        source: usize,
+        text: &str,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), CountError> {
         let Some(scanner) = &mut self.scanner else { return Err(CountError::NoPattern) };
         let (table, totals) = (&mut self.tables[source], &mut self.totals[source]);
         // One check a document instead of one a word: a document has at most as many words as bytes, and no word's
@@ -184,8 +145,29 @@ impl Counter {
         let (normalizer, max_word_bytes) = (&mut self.normalizer, self.max_word_bytes);
         let mut cut = Vec::new();
         let mut count_text = |text: &str| {
-            let text = normalizer.as_mut().map_or(text, |normalizer| normalizer.normalize(text));
-            scanner.scan(text, |window, bounds| {
+            let text = match normalizer {
+                Some(normalizer) => normalizer.normalize_while(text, look)?,
+                None => text,
+            };
+            scanner.scan_while(text, |batch| {
+                let (window, bounds) = match batch {
+                    Batch::Words(window, bounds) => (window, bounds),
+                    Batch::Long(word) => {
+                        cut_words += u64::from(word.len() > max_word_bytes);
+                        let mut rest = word;
+                        while !rest.is_empty() {
+                            let (piece, behind) = rest.split_at(piece_end(rest, max_word_bytes));
+                            if piece.len() > MAX_WORD_BYTES {
+                                too_long = Some(piece.len());
+                                return ControlFlow::Break(());
+                            }
+                            table.add(piece, 1);
+                            words += 1;
+                            rest = behind;
+                        }
+                        return look(word.len());
+                    }
+                };
                 let is_long = |ends: &[u32]| (ends[1] - ends[0]) as usize > max_word_bytes;
                 let any_long = max_word_bytes < usize::MAX && bounds.windows(2).any(is_long);
                 if any_long {
@@ -194,25 +176,29 @@ impl Counter {
                 }
                 let bounds = if any_long { cut.as_slice() } else { bounds };
                 words += bounds.len().saturating_sub(1) as u64;
-                too_long = too_long.or(table.count_words(window, bounds).err());
-            });
-        };
-        match &self.specials {
-            None => count_text(text),
-            Some(cutter) => {
-                for piece in cutter.pieces(text) {
-                    match piece {
-                        Piece::Text(text) => count_text(text),
-                        Piece::Special(_) => totals.special_tokens += 1,
-                    }
+                too_long = table.count_words(window, bounds).err();
+                if too_long.is_some() {
+                    return ControlFlow::Break(());
                 }
-            }
-        }
+                look(bounds.last().map_or(0, |&bytes| bytes as usize))
+            })
+        };
+        let ended = match &self.specials {
+            None => count_text(text),
+            Some(cutter) => cutter.pieces(text).try_for_each(|piece| match piece {
+                Piece::Text(text) => count_text(text),
+                Piece::Special(_) => {
+                    totals.special_tokens += 1;
+                    ControlFlow::Continue(())
+                }
+            }),
+        };
         totals.words += words;
         totals.cut_words += cut_words;
-        match too_long {
-            None => Ok(()),
-            Some(bytes) => Err(CountError::WordTooLong { bytes }),
+        match (ended, too_long) {
+            (ControlFlow::Continue(()), _) => Ok(()),
+            (ControlFlow::Break(()), Some(bytes)) => Err(CountError::WordTooLong { bytes }),
+            (ControlFlow::Break(()), None) => Err(CountError::Interrupted),
         }
     }
 
@@ -273,20 +259,20 @@ impl Counter {
     }
 
     /// Moves all counts out, sorted by (partition, word, source). The counter holds no table memory afterwards and
-    /// counts on from zero; the run frees what it holds when it is dropped.
+    /// counts on from zero; the spill frees what it holds when it is dropped.
     ///
     /// While it lasts, this takes 36 bytes for each of [`Counter::unique_words`] above [`Counter::memory_bytes`], less
-    /// than the tables have; what stays is these bytes and the words of more than 15 bytes. Reading a run takes one
+    /// than the tables have; what stays is these bytes and the words of more than 15 bytes. Reading a spill takes one
     /// batch at a time.
     ///
     /// # Panics
     /// If `partitions` is 0.
-    pub fn drain(&mut self, partitions: u32) -> SortedRun {
+    pub fn drain(&mut self, partitions: u32) -> Spill {
         assert!(partitions > 0, "at least one partition");
         let mut entries = Entries::new(partitions, self.unique_words());
         let tables = self.tables.iter_mut().enumerate();
         let arenas = tables.map(|(source, table)| table.take(source as u32, &mut entries)).collect();
-        SortedRun::new(entries, arenas)
+        Spill::new(entries, arenas)
     }
 }
 
@@ -319,8 +305,57 @@ fn note(totals: &mut Totals, text: &str) {
     totals.digest = totals.digest.wrapping_add(xxh3_128(text.as_bytes()));
 }
 
-/// A word as messages show it: quoted, at most 60 bytes of it.
-pub(crate) fn show(word: &[u8]) -> String {
-    let shown = String::from_utf8_lossy(&word[..word.len().min(60)]);
-    if word.len() > 60 { format!("{shown:?}… ({} bytes)", word.len()) } else { format!("{shown:?}") }
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn drained(counter: &mut Counter) -> BTreeMap<Vec<u8>, u64> {
+        let mut spill = counter.drain(1);
+        let batches = std::iter::from_fn(|| spill.next_rows());
+        batches
+            .flat_map(|(_, rows)| (0..rows.len()).map(|i| (rows.word(i).to_vec(), rows.counts[i])).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Words that no offset reaches over are counted, and cut, as any others.
+    #[test]
+    fn words_out_of_reach_of_the_scanner() {
+        let texts = ["a word, ".to_owned() + &"é日".repeat(300) + " and some <s>" + &"x".repeat(501), "b".repeat(200)];
+        for &pattern in Pattern::ALL {
+            for most in [None, Some(4), Some(7), Some(100), Some(1501)] {
+                let [mut near, mut far] = [u32::MAX, 64].map(|reach| {
+                    let mut counter = Counter::new(1, Some(pattern), &["<s>".to_owned()]).unwrap();
+                    counter.scanner = counter.scanner.map(|scanner| scanner.with_reach(reach));
+                    if let Some(most) = most { counter.cutting(most) } else { counter }
+                });
+                for text in &texts {
+                    near.count_document(0, text).unwrap();
+                    far.count_document(0, text).unwrap();
+                }
+                assert_eq!(near.totals(0), far.totals(0), "{} {most:?}", pattern.name());
+                assert_eq!(drained(&mut near), drained(&mut far), "{} {most:?}", pattern.name());
+            }
+        }
+    }
+
+    #[test]
+    fn one_document_can_be_stopped() {
+        for (form, text) in [(None, "some words "), (Some(Form::Nfc), "한글 e\u{301} ")] {
+            let text = text.repeat(1_000_000);
+            let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).unwrap();
+            if let Some(form) = form {
+                counter = counter.normalizing(form);
+            }
+            let (mut calls, mut read) = (0, 0);
+            let result = counter.count_document_while(0, &text, &mut |bytes| {
+                calls += 1;
+                read += bytes;
+                if calls > 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            assert!(matches!(result, Err(CountError::Interrupted)));
+            assert!(calls == 6 && read > 0 && read < text.len(), "{calls} calls, {read} bytes");
+        }
+    }
 }

@@ -14,15 +14,18 @@
 //! learned, where each token's bytes encode to that token, but not for every merge list a file can hold. What it saves
 //! is saved by [`CachedEncoder`], which is right for all.
 
+mod cache;
+mod replay;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::ops::ControlFlow;
 
 use thiserror::Error;
-use xxhash_rust::xxh3::xxh3_64;
 
-/// Number of base tokens: every byte is one.
-pub const BYTES: u32 = 256;
+use crate::bytes::{BYTE_IDS, BYTES};
+pub use cache::CachedEncoder;
+pub use replay::Replay;
 
 /// Longest word, in bytes, that takes the plain scan. On chunks of text in 28 languages and code, with 16,000 merges,
 /// the two ways cross between 96 and 192 bytes: 126 against 177 ns a byte at 96, 232 against 167 at 192.
@@ -31,20 +34,11 @@ const SHORT: usize = 128;
 /// No rank, and no position.
 const NONE: u32 = u32::MAX;
 
-/// The id of each byte, in the order of GPT-2: by the code point of the character that stands for the byte in
-/// `vocab.json`. Printable bytes stand for themselves and come first (`!` is 0), the other 68 follow in their own order
-/// as U+0100 and up (space, `Ġ`, is 220).
-///
-/// Format: `bytes_to_unicode` in the GPT-2 release (Radford et al. 2019).
-pub fn byte_ids() -> [u32; 256] {
-    let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    let mut ids = [0; 256];
-    let in_order = (0..=255).filter(|&byte| printable(byte)).chain((0..=255).filter(|&byte| !printable(byte)));
-    for (id, byte) in (0..).zip(in_order) {
-        ids[usize::from(byte)] = id;
-    }
-    ids
-}
+/// Longest word that can be encoded.
+pub const MAX_WORD_BYTES: usize = NONE as usize - 1;
+
+/// Steps in a long word between two looks whether to stop: some hundredths of a second.
+const STRETCH: usize = 1 << 20;
 
 /// Why a merge list cannot be used, or a replay cannot go on.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -61,6 +55,15 @@ pub enum EncodeError {
     /// A count past 2^64 - 1.
     #[error("the occurrences of token {id} in one source pass 2^64 - 1; divide the counts by a common factor")]
     CountOverflow { id: u32 },
+    /// A row of a source that the replay does not have.
+    #[error("a row of the count table belongs to source {number}, but there are only {sources} sources")]
+    UnknownSource { number: usize, sources: usize },
+    /// Positions are 32 bits wide, which halves the memory of all other words.
+    #[error("a word of {bytes} bytes is too long to be encoded ({MAX_WORD_BYTES} bytes are the limit): cut such words")]
+    WordTooLong { bytes: usize },
+    /// The caller has asked to stop.
+    #[error("stopped on request")]
+    Interrupted,
 }
 
 /// Hash of a pair of ids, packed in one word: one widening multiplication, its halves folded. Looking a pair up never
@@ -87,12 +90,11 @@ fn pack(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// A merge list, ready to encode. Ids are those of the learner: bytes 0..256 by [`byte_ids`], then `256 + rank`.
+/// A merge list, ready to encode. Ids are those of the learner: bytes 0..256 by [`BYTE_IDS`], then `256 + rank`.
 ///
 /// Shared freely between threads; what changes while encoding lives in a [`Scratch`] or a [`CachedEncoder`].
 /// Memory: about 30 bytes a merge.
 pub struct Encoder {
-    bytes: [u32; 256],
     merges: Vec<(u32, u32)>,
     ranks: HashMap<u64, u32, BuildHasherDefault<PairHasher>>,
 }
@@ -113,7 +115,7 @@ impl Encoder {
                 return Err(EncodeError::DuplicatePair { first, rank });
             }
         }
-        Ok(Self { bytes: byte_ids(), merges: merges.to_vec(), ranks })
+        Ok(Self { merges: merges.to_vec(), ranks })
     }
 
     /// The merges, by rank.
@@ -129,12 +131,31 @@ impl Encoder {
     /// Appends the ids of `word` to `out`. Near-linear in the length of the word.
     ///
     /// # Panics
-    /// If the word is 4 GiB or longer: positions are 32 bits wide, which halves the memory of all the others.
+    /// If the word is longer than [`MAX_WORD_BYTES`].
     pub fn encode_word(&self, word: &[u8], scratch: &mut Scratch, out: &mut Vec<u32>) {
+        let encoded = self.encode_word_while(word, scratch, out, &mut |_| ControlFlow::Continue(()));
+        encoded.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The same until `look` breaks, which gets the number of steps since the last call, about a million, and is not
+    /// called for words that take fewer. After an error `out` is what it was.
+    pub fn encode_word_while(
+        &self,
+        word: &[u8],
+        scratch: &mut Scratch,
+        out: &mut Vec<u32>,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), EncodeError> {
         if word.len() <= SHORT {
             self.encode_short(word, &mut scratch.ranks, out);
-        } else {
-            self.encode_long(word, &mut scratch.nodes, &mut scratch.queue, out);
+            return Ok(());
+        }
+        let Some(length) = u32::try_from(word.len()).ok().filter(|&length| length < NONE) else {
+            return Err(EncodeError::WordTooLong { bytes: word.len() });
+        };
+        match self.encode_long(word, length, &mut scratch.nodes, &mut scratch.queue, out, look) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(EncodeError::Interrupted),
         }
     }
 
@@ -145,7 +166,7 @@ impl Encoder {
     /// The plain way: `ranks[i]` is the rank of the pair that starts at the `i`-th symbol of the word.
     fn encode_short(&self, word: &[u8], ranks: &mut Vec<u32>, out: &mut Vec<u32>) {
         let start = out.len();
-        out.extend(word.iter().map(|&byte| self.bytes[usize::from(byte)]));
+        out.extend(word.iter().map(|&byte| BYTE_IDS[usize::from(byte)]));
         ranks.clear();
         ranks.extend(out[start..].windows(2).map(|pair| self.rank(pair[0], pair[1])));
         // `min_by_key` takes the first of equals, which is the leftmost.
@@ -169,22 +190,39 @@ impl Encoder {
     /// The near-linear way: rank by rank, from the lowest that stands in the word. Positions whose pair a neighbour's
     /// merge has broken stay in the queue and are known when they come out: their symbols are no longer those of the
     /// merge.
-    fn encode_long(&self, word: &[u8], nodes: &mut Vec<Node>, queue: &mut RankQueue, out: &mut Vec<u32>) {
-        let length = u32::try_from(word.len()).ok().filter(|&length| length < NONE);
-        let length = length.expect("a word to encode is shorter than 4 GiB");
+    fn encode_long(
+        &self,
+        word: &[u8],
+        length: u32,
+        nodes: &mut Vec<Node>,
+        queue: &mut RankQueue,
+        out: &mut Vec<u32>,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut steps = 0;
+        let mut spend = |more: usize| {
+            steps += more;
+            if steps < STRETCH { ControlFlow::Continue(()) } else { look(std::mem::take(&mut steps)) }
+        };
 
         nodes.clear();
-        nodes.extend((0..length).zip(word).map(|(at, &byte)| Node {
-            id: self.bytes[usize::from(byte)],
-            previous: at.wrapping_sub(1),
-            next: if at + 1 < length { at + 1 } else { NONE },
-        }));
+        nodes.reserve(word.len());
         queue.restart();
-        for (at, pair) in (0..).zip(nodes.windows(2)) {
-            let rank = self.rank(pair[0].id, pair[1].id);
-            if rank != NONE {
-                queue.push(rank, at);
+        for (start, stretch) in (0..).step_by(STRETCH).zip(word.chunks(STRETCH)) {
+            nodes.extend((start..length).zip(stretch).map(|(at, &byte)| Node {
+                id: BYTE_IDS[usize::from(byte)],
+                previous: at.wrapping_sub(1),
+                next: if at + 1 < length { at + 1 } else { NONE },
+            }));
+            // The pairs that end in this stretch.
+            let first = start.saturating_sub(1);
+            for (at, pair) in (first..).zip(nodes[first as usize..].windows(2)) {
+                let rank = self.rank(pair[0].id, pair[1].id);
+                if rank != NONE {
+                    queue.push(rank, at);
+                }
             }
+            spend(stretch.len())?;
         }
 
         while let Some((rank, mut positions)) = queue.pop() {
@@ -194,28 +232,31 @@ impl Encoder {
                 // Only pairs of equal symbols can overlap, and only then does it matter that the leftmost goes first.
                 positions.sort_unstable();
             }
-            for &(_, at) in &positions {
-                let Node { id, previous, next } = nodes[at as usize];
-                if id != left || next == NONE || nodes[next as usize].id != right {
-                    continue;
-                }
-                let after = nodes[next as usize].next;
-                nodes[next as usize].id = NONE;
-                nodes[at as usize].id = made;
-                nodes[at as usize].next = after;
-                if after != NONE {
-                    nodes[after as usize].previous = at;
-                    let rank_after = self.rank(made, nodes[after as usize].id);
-                    if rank_after != NONE {
-                        queue.push(rank_after, at);
+            for part in positions.chunks(STRETCH) {
+                for &(_, at) in part {
+                    let Node { id, previous, next } = nodes[at as usize];
+                    if id != left || next == NONE || nodes[next as usize].id != right {
+                        continue;
+                    }
+                    let after = nodes[next as usize].next;
+                    nodes[next as usize].id = NONE;
+                    nodes[at as usize].id = made;
+                    nodes[at as usize].next = after;
+                    if after != NONE {
+                        nodes[after as usize].previous = at;
+                        let rank_after = self.rank(made, nodes[after as usize].id);
+                        if rank_after != NONE {
+                            queue.push(rank_after, at);
+                        }
+                    }
+                    if previous != NONE {
+                        let rank_before = self.rank(nodes[previous as usize].id, made);
+                        if rank_before != NONE {
+                            queue.push(rank_before, previous);
+                        }
                     }
                 }
-                if previous != NONE {
-                    let rank_before = self.rank(nodes[previous as usize].id, made);
-                    if rank_before != NONE {
-                        queue.push(rank_before, previous);
-                    }
-                }
+                spend(part.len())?;
             }
             queue.give_back(positions);
         }
@@ -225,6 +266,7 @@ impl Encoder {
             out.push(nodes[at as usize].id);
             at = nodes[at as usize].next;
         }
+        ControlFlow::Continue(())
     }
 }
 
@@ -263,9 +305,9 @@ impl Default for RankQueue {
 }
 
 impl RankQueue {
-    /// Ready for another word; the queue must have been emptied.
+    /// Ready for another word, whatever the last one has left.
     fn restart(&mut self) {
-        debug_assert!(self.buckets.iter().all(Vec::is_empty));
+        self.buckets.iter_mut().for_each(Vec::clear);
         self.last = 0;
     }
 
@@ -296,134 +338,10 @@ impl RankQueue {
     }
 }
 
-/// One slot of the cache: a word and its ids in one cache line. `length` 0 marks an empty slot (no word is empty).
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Slot {
-    word: [u8; Slot::WORD],
-    length: u8,
-    count: u32,
-    ids: [u32; Slot::IDS],
-}
-
-impl Slot {
-    const WORD: usize = 31;
-    const IDS: usize = 7;
-    const EMPTY: Self = Self { word: [0; Self::WORD], length: 0, count: 0, ids: [0; Self::IDS] };
-}
-
-/// An encoder with a cache from words to ids, for one thread. Text repeats its words, so most come from the cache.
-///
-/// The cache is direct-mapped: a word's hash names its one slot, and the last word there wins. So it is bounded by
-/// construction (2 MiB), asks the allocator for nothing, touches one line a word, and hostile text can do no worse than
-/// miss. A hash map that is emptied when full, and one with a list of recent use, both spend more on a hit than they
-/// save on the rare words. Words over 31 bytes or 7 ids are not kept: they seldom come again.
-pub struct CachedEncoder {
-    encoder: Arc<Encoder>,
-    slots: Vec<Slot>,
-    scratch: Scratch,
-}
-
-impl CachedEncoder {
-    const SLOTS: usize = 1 << 15;
-
-    /// An empty cache over a shared merge list.
-    pub fn new(encoder: Arc<Encoder>) -> Self {
-        Self { encoder, slots: vec![Slot::EMPTY; Self::SLOTS], scratch: Scratch::default() }
-    }
-
-    /// The merge list behind the cache.
-    pub fn encoder(&self) -> &Encoder {
-        &self.encoder
-    }
-
-    /// Appends the ids of `word` to `out`, as [`Encoder::encode_word`] does.
-    pub fn encode_word(&mut self, word: &[u8], out: &mut Vec<u32>) {
-        match word {
-            [] => return,
-            &[byte] => return out.push(self.encoder.bytes[usize::from(byte)]),
-            _ if word.len() > Slot::WORD => return self.encoder.encode_word(word, &mut self.scratch, out),
-            _ => {}
-        }
-        let slot = &mut self.slots[xxh3_64(word) as usize % Self::SLOTS];
-        if usize::from(slot.length) == word.len() && slot.word[..word.len()] == *word {
-            return out.extend_from_slice(&slot.ids[..slot.count as usize]);
-        }
-        let start = out.len();
-        self.encoder.encode_word(word, &mut self.scratch, out);
-        let ids = &out[start..];
-        if ids.len() <= Slot::IDS {
-            slot.word[..word.len()].copy_from_slice(word);
-            slot.length = word.len() as u8;
-            slot.ids[..ids.len()].copy_from_slice(ids);
-            slot.count = ids.len() as u32;
-        }
-    }
-}
-
-/// What a merge list did to a counted corpus, source by source: the occurrences each merge replaced, and the tokens
-/// that were left.
-///
-/// Learning counts all sources together, weighted; this goes once more over the table, with raw counts, outside the
-/// learner's inner loop. Only the tokens left are counted word by word. Every occurrence of a token ever made is either
-/// left, or part of exactly one occurrence of a later token, so the rest follows from the merges, last to first.
-pub struct Replay {
-    // Without the cache: a table holds each word once, so every look into it would miss.
-    encoder: Arc<Encoder>,
-    scratch: Scratch,
-    left: Vec<Vec<u64>>,
-    word: Vec<u8>,
-    ids: Vec<u32>,
-}
-
-impl Replay {
-    /// Nothing counted yet, for sources numbered `0..sources`.
-    pub fn new(encoder: Arc<Encoder>, sources: usize) -> Self {
-        let left = vec![vec![0; encoder.tokens()]; sources];
-        Self { encoder, scratch: Scratch::default(), left, word: Vec::new(), ids: Vec::new() }
-    }
-
-    /// Adds `count` occurrences of `word` in `source`. Rows sorted by word cost one encoding for all their sources.
-    ///
-    /// # Panics
-    /// If `source` is not one of those given to [`Replay::new`].
-    pub fn push_word(&mut self, source: usize, word: &[u8], count: u64) -> Result<(), EncodeError> {
-        if self.word != word {
-            self.word.clear();
-            self.word.extend_from_slice(word);
-            self.ids.clear();
-            self.encoder.encode_word(word, &mut self.scratch, &mut self.ids);
-        }
-        for &id in &self.ids {
-            let left = &mut self.left[source][id as usize];
-            *left = left.checked_add(count).ok_or(EncodeError::CountOverflow { id })?;
-        }
-        Ok(())
-    }
-
-    /// Occurrences of each id that are left in a source after all merges.
-    pub fn tokens(&self, source: usize) -> &[u64] {
-        &self.left[source]
-    }
-
-    /// Occurrences that each merge, by rank, replaced in a source.
-    pub fn replaced(&self, source: usize) -> Result<Vec<u64>, EncodeError> {
-        let mut made = self.left[source].clone();
-        let merges = self.encoder.merges();
-        for (rank, &(left, right)) in merges.iter().enumerate().rev() {
-            let count = made[BYTES as usize + rank];
-            for id in [left, right] {
-                let part = &mut made[id as usize];
-                *part = part.checked_add(count).ok_or(EncodeError::CountOverflow { id })?;
-            }
-        }
-        Ok(made.split_off(BYTES as usize))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -432,8 +350,7 @@ mod tests {
 
     /// The obvious twin: rank by rank, replace every occurrence from left to right.
     fn encode_by_rule(merges: &[(u32, u32)], word: &[u8]) -> Vec<u32> {
-        let bytes = byte_ids();
-        let mut symbols: Vec<u32> = word.iter().map(|&byte| bytes[usize::from(byte)]).collect();
+        let mut symbols: Vec<u32> = word.iter().map(|&byte| BYTE_IDS[usize::from(byte)]).collect();
         for (rank, &pair) in merges.iter().enumerate() {
             symbols = replace(&symbols, pair, BYTES + rank as u32).0;
         }
@@ -457,8 +374,7 @@ mod tests {
 
     /// A merge list as the learner would make it from one word, by counting anew at each step.
     fn learned(word: &[u8], merges: usize) -> Vec<(u32, u32)> {
-        let bytes = byte_ids();
-        let mut symbols: Vec<u32> = word.iter().map(|&byte| bytes[usize::from(byte)]).collect();
+        let mut symbols: Vec<u32> = word.iter().map(|&byte| BYTE_IDS[usize::from(byte)]).collect();
         let mut list = Vec::new();
         for new in (BYTES..).take(merges) {
             let mut counts = BTreeMap::new();
@@ -491,8 +407,7 @@ mod tests {
     /// Any valid merge list over three letters: each merge names two of the tokens before it.
     fn merge_list() -> impl Strategy<Value = Vec<(u32, u32)>> {
         vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..40).prop_map(|choices| {
-            let bytes = byte_ids();
-            let mut tokens: Vec<u32> = b"abc".iter().map(|&byte| bytes[usize::from(byte)]).collect();
+            let mut tokens: Vec<u32> = b"abc".iter().map(|&byte| BYTE_IDS[usize::from(byte)]).collect();
             let mut merges: Vec<(u32, u32)> = Vec::new();
             for (left, right) in choices {
                 let pair = (tokens[left.index(tokens.len())], tokens[right.index(tokens.len())]);
@@ -510,20 +425,6 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_in_the_order_of_gpt2() {
-        let ids = byte_ids();
-        let mut sorted = ids;
-        sorted.sort_unstable();
-        assert!(sorted.iter().copied().eq(0..256));
-        for (byte, id) in [(b'!', 0), (b'~', 93), (0xA1, 94), (0xAC, 105), (0xAE, 106), (0xFF, 187)] {
-            assert_eq!(ids[usize::from(byte)], id);
-        }
-        for (byte, id) in [(0, 188), (b'\n', 198), (b' ', 220), (0x7F, 221), (0xA0, 254), (0xAD, 255)] {
-            assert_eq!(ids[usize::from(byte)], id);
-        }
-    }
-
-    #[test]
     fn merge_lists_that_cannot_be_are_refused() {
         let message = |merges: &[(u32, u32)]| Encoder::new(merges).err().map(|error| error.to_string());
         assert_eq!(message(&[]), None);
@@ -534,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_lower_rank_goes_first_wherever_it_stands() {
-        let [a, b, c] = [b'a', b'b', b'c'].map(|byte| byte_ids()[usize::from(byte)]);
+        let [a, b, c] = [b'a', b'b', b'c'].map(|byte| BYTE_IDS[usize::from(byte)]);
         let encoder = Encoder::new(&[(b, c), (a, b), (a, 256), (a, a)]).unwrap();
         assert_eq!(encode(&encoder, b"abc"), [258]);
         assert_eq!(encode(&encoder, b"aba"), [257, a]);
@@ -560,7 +461,10 @@ mod tests {
                 prop_assert_eq!(&short[1..], &expected[..]);
                 prop_assert_eq!(&kept[1..], &expected[..]);
                 if !word.is_empty() {
-                    encoder.encode_long(word, &mut scratch.nodes, &mut scratch.queue, &mut long);
+                    let Scratch { nodes, queue, .. } = &mut scratch;
+                    let look = &mut |_| ControlFlow::Continue(());
+                    let ended = encoder.encode_long(word, word.len() as u32, nodes, queue, &mut long, look);
+                    prop_assert!(ended.is_continue());
                     prop_assert_eq!(&long[1..], &expected[..]);
                 }
             }
@@ -610,13 +514,62 @@ mod tests {
 
     #[test]
     fn replay_refuses_counts_past_64_bits() {
-        let a = byte_ids()[usize::from(b'a')];
+        let a = BYTE_IDS[usize::from(b'a')];
         let mut replay = Replay::new(Arc::new(Encoder::new(&[(a, a)]).unwrap()), 1);
         replay.push_word(0, b"aa", u64::MAX / 2).unwrap();
         assert_eq!(replay.replaced(0), Ok(vec![u64::MAX / 2]));
         replay.push_word(0, b"aa", u64::MAX / 2).unwrap();
         assert_eq!(replay.replaced(0), Err(EncodeError::CountOverflow { id: a }));
         assert_eq!(replay.push_word(0, b"aa", 2), Err(EncodeError::CountOverflow { id: 256 }));
+    }
+
+    #[test]
+    fn a_source_that_is_not_there_is_an_error() {
+        let mut replay = Replay::new(Arc::new(Encoder::new(&[]).unwrap()), 2);
+        assert_eq!(replay.push_word(2, b"a", 1), Err(EncodeError::UnknownSource { number: 2, sources: 2 }));
+        assert_eq!(replay.push_word(1, b"a", 1), Ok(()));
+    }
+
+    #[test]
+    fn one_huge_word_can_be_stopped() {
+        let merges = learned(&random(20_000, b"ACGT"), 1000);
+        let word = random(3_000_000, b"ACGT");
+        let encoder = Arc::new(Encoder::new(&merges).unwrap());
+        let expected = encode(&encoder, &word);
+        let mut cached = CachedEncoder::new(Arc::clone(&encoder));
+        let mut calls = 0;
+        let mut count = |_| {
+            calls += 1;
+            ControlFlow::Continue(())
+        };
+        cached.encode_word_while(&word, &mut Vec::new(), &mut count).unwrap();
+        assert!(calls > 3, "{calls} calls");
+        for limit in 0..calls {
+            let (mut left, mut out) = (limit, vec![7]);
+            let mut look = |_| {
+                left -= 1;
+                if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            assert_eq!(cached.encode_word_while(&word, &mut out, &mut look), Err(EncodeError::Interrupted));
+            assert_eq!(out, [7]);
+            // What was left undone is not met again.
+            cached.encode_word(&word[..1000], &mut out);
+            assert_eq!(out[1..], encode(&encoder, &word[..1000]));
+        }
+        let mut replay = Replay::new(Arc::clone(&encoder), 1);
+        let stopped = replay.push_word_while(0, &word, 1, &mut |_| ControlFlow::Break(()));
+        assert_eq!(stopped, Err(EncodeError::Interrupted));
+        replay.push_word(0, &word, 1).unwrap();
+        assert_eq!(replay.tokens(0).iter().sum::<u64>(), expected.len() as u64);
+    }
+
+    #[test]
+    fn a_word_too_long_for_positions_is_an_error() {
+        // The zeros are never touched, so this costs address space only.
+        let word = vec![0; MAX_WORD_BYTES + 1];
+        let (mut cached, mut out) = (CachedEncoder::new(Arc::new(Encoder::new(&[]).unwrap())), Vec::new());
+        let error = cached.encode_word_while(&word, &mut out, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        assert_eq!(error, EncodeError::WordTooLong { bytes: MAX_WORD_BYTES + 1 });
     }
 
     #[test]

@@ -27,21 +27,22 @@
 //! start, different occurrences are different borders, so no later pair can be more frequent than the pair of the two
 //! bytes at its border was.
 
-pub(crate) mod arena;
-pub(crate) mod join;
-pub(crate) mod pairs;
-mod table;
-pub(crate) mod threshold;
 mod words;
+mod table;
+mod arena;
+mod join;
+mod pairs;
+mod threshold;
+pub mod parity;
 
 use std::ops::ControlFlow;
 
+use crate::bytes::{byte_of, show};
 use arena::{Arena, BLOCK, Order, Place, Symbol};
 use join::{AHEAD, Joint, NO_PAIR, Sides};
 use pairs::Pairs;
 pub use table::Table;
 use threshold::Threshold;
-pub(crate) use words::quote;
 pub use words::{Words, WordsBuilder, jitter};
 
 /// What to learn.
@@ -134,8 +135,13 @@ pub enum LearnError {
 }
 
 impl LearnError {
+    /// Whether the table is not what a merge has written, rather than that its counts are too large.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, LearnError::RepeatedWord { .. } | LearnError::UnknownSource { .. })
+    }
+
     pub(crate) fn pair_overflow(left: u32, right: u32) -> LearnError {
-        LearnError::PairOverflow { pair: quote(&[byte_of(left), byte_of(right)]) }
+        LearnError::PairOverflow { pair: show(&[byte_of(left), byte_of(right)]) }
     }
 }
 
@@ -198,28 +204,6 @@ pub fn learn_measured(
         (true, false) => Learner::<u16, u64>::new(words, order, options, pulse)?.run(),
         (false, false) => Learner::<u32, u64>::new(words, order, options, pulse)?.run(),
     }
-}
-
-/// Id of each byte: GPT-2's order, that of the characters which stand for the bytes in its files. The printable ones stand
-/// for themselves and come first, `!` is 0; the others follow in their own order, the space is 220.
-pub const BYTE_IDS: [u32; 256] = {
-    let mut ids = [0; 256];
-    let (mut printable, mut other) = (0, 188);
-    let mut byte = 0;
-    while byte < 256 {
-        let id = match byte {
-            0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => &mut printable,
-            _ => &mut other,
-        };
-        ids[byte] = *id;
-        *id += 1;
-        byte += 1;
-    }
-    ids
-};
-
-pub(crate) fn byte_of(id: u32) -> u8 {
-    (0..=255).find(|&byte| BYTE_IDS[usize::from(byte)] == id).expect("ids below 256 are bytes")
 }
 
 /// Calls back at even amounts of work.
@@ -322,7 +306,7 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         self.sides.restart(joint.token);
         let joined = self.sides.join(&mut self.arena, &joint, &mut places, &mut self.pulse)?;
         if joined.finished > 1 {
-            return Err(LearnError::RepeatedWord { word: quote(&self.bytes(joint.token)) });
+            return Err(LearnError::RepeatedWord { word: show(&self.bytes(joint.token)) });
         }
         self.joined += joined.kept + joined.finished;
         self.threshold.merged((joined.finished > 0).then_some(joined.finished_weight));
@@ -373,11 +357,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-
-    #[test]
-    fn one_order_of_the_bytes() {
-        assert_eq!(BYTE_IDS, crate::encode::byte_ids());
-    }
 
     /// The array in all its widths, which otherwise only the size of the table chooses.
     #[test]

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::ops::ControlFlow;
 
-use crate::learn::{BYTE_IDS, LearnError, Merge, Options, Table, Words};
-use crate::parity::{self, Rule, Window};
+use crate::bytes::BYTE_IDS;
+use crate::learn::parity::{self, Rule, Window};
+use crate::learn::{LearnError, Merge, Options, Table, Words};
 
 type Pair = (u32, u32);
 
@@ -130,7 +131,7 @@ impl State {
     }
 }
 
-/// Learns merges as [`crate::parity::learn`] does: everything is counted anew before each merge, by the definitions.
+/// Learns merges as [`crate::learn::parity::learn`] does: everything is counted anew before each merge, by the definitions.
 /// Products of three counts must fit 128 bits.
 pub fn learn_parity(
     table: &Table,

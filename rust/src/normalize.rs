@@ -4,6 +4,7 @@
 //! into stretches that can be normalised one by one, and almost all of them are one character that every form leaves
 //! alone. A bit for each code point ([`Boundaries`]) tells these, so that the crate sees only the others.
 
+use std::ops::ControlFlow;
 use std::sync::OnceLock;
 
 use unicode_normalization::char::canonical_combining_class;
@@ -88,6 +89,9 @@ impl Boundaries {
     }
 }
 
+/// So many bytes are read between two looks whether to stop.
+const STRETCH: usize = 1 << 20;
+
 /// Brings one text after another into a form; keeps its buffers between them.
 pub struct Normalizer {
     form: Form,
@@ -104,11 +108,33 @@ impl Normalizer {
     /// The form of `text`: the text itself where it is in the form already. Linear in the text, but for marks on one
     /// character, which are sorted.
     pub fn normalize<'a>(&'a mut self, text: &'a str) -> &'a str {
+        match self.normalize_while(text, &mut |_| ControlFlow::Continue(())) {
+            ControlFlow::Continue(text) => text,
+            ControlFlow::Break(()) => unreachable!("nobody asked to stop"),
+        }
+    }
+
+    /// The same until `look` breaks, which gets the number of bytes that were read since the last call, about a million.
+    pub fn normalize_while<'a>(
+        &'a mut self,
+        text: &'a str,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> ControlFlow<(), &'a str> {
         self.changed.clear();
         let mut done = 0; // up to here the text is in `changed`, if anything had to change
         let mut stretch = 0; // where the stretch that reaches up to `position` begins
         let mut position = 0;
-        while position < text.len() {
+        let mut until = text.len().min(STRETCH);
+        let mut looked = 0;
+        loop {
+            if position >= until {
+                if position >= text.len() {
+                    break;
+                }
+                look(position - looked)?;
+                looked = position;
+                until = text.len().min(position + STRETCH);
+            }
             let plain = plain_bytes(&text.as_bytes()[position..]);
             if plain > 0 {
                 position += plain;
@@ -136,10 +162,10 @@ impl Normalizer {
             }
         }
         if done == 0 {
-            return text;
+            return ControlFlow::Continue(text);
         }
         self.changed.push_str(&text[done..]);
-        &self.changed
+        ControlFlow::Continue(&self.changed)
     }
 }
 
@@ -175,8 +201,8 @@ mod tests {
         // `regex` does not tell its version of Unicode; what it has assigned does. Seal characters came with 18.
         assert_eq!(UNICODE_VERSION, (18, 0, 0));
         for character in '\0'..=char::MAX {
-            let assigned = crate::classes::category(character as u32) != crate::classes::Category::Cn;
-            let private = crate::classes::category(character as u32) == crate::classes::Category::Co;
+            let assigned = crate::scan::classes::category(character as u32) != crate::scan::classes::Category::Cn;
+            let private = crate::scan::classes::category(character as u32) == crate::scan::classes::Category::Co;
             assert_eq!(
                 unicode_normalization::char::is_public_assigned(character),
                 assigned && !private,
@@ -209,6 +235,27 @@ mod tests {
         for form in Form::ALL {
             let text = normal(form, text);
             assert_eq!(Normalizer::new(form).normalize(&text).as_ptr(), text.as_ptr());
+        }
+    }
+
+    #[test]
+    fn long_texts_are_looked_up_from() {
+        for text in ["한글 e\u{301}".repeat(500_000), "e\u{301}".repeat(2_000_000), "a".repeat(5_000_000)] {
+            let mut normalizer = Normalizer::new(Form::Nfc);
+            let mut calls = Vec::new();
+            let ended = normalizer.normalize_while(&text, &mut |bytes| {
+                calls.push(bytes);
+                ControlFlow::Continue(())
+            });
+            let mut expected = String::new();
+            Form::Nfc.append(&text, &mut expected);
+            assert!(ended == ControlFlow::Continue(expected.as_str()));
+            // A stretch of ASCII is one step, but it takes a millisecond.
+            assert!(calls.iter().all(|&bytes| (STRETCH..STRETCH + 100).contains(&bytes)), "{calls:?}");
+            assert_eq!(calls.is_empty(), text.is_ascii());
+            let ended = normalizer.normalize_while(&text, &mut |_| ControlFlow::Break(()));
+            assert_eq!(ended.is_break(), !text.is_ascii());
+            assert_eq!(normalizer.normalize("o\u{308}"), "ö");
         }
     }
 

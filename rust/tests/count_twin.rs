@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use dist_bpe_core::count::{
-    BATCH_BYTES, BATCH_ROWS, CountError, Counter, MAX_WORD_BYTES, Rows, SortedRun, Totals, partition_of,
-};
+use dist_bpe_core::count::{CountError, Counter, Spill, Totals, partition_of};
+use dist_bpe_core::merge::Merger;
 use dist_bpe_core::normalize::{Form, Normalizer};
-use dist_bpe_core::runs::Merger;
-use dist_bpe_core::scalar;
-use dist_bpe_core::scan::Pattern;
+use dist_bpe_core::rows::{BATCH_BYTES, BATCH_ROWS, MAX_WORD_BYTES, Rows};
+use dist_bpe_core::scan::{Pattern, Scanner, scalar};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
 
 type Table = BTreeMap<(Vec<u8>, u32), u64>;
 
-/// All rows of a run with their partitions, after checking what every run must keep: order, partitions, batch bounds.
-fn read(mut run: SortedRun, partitions: u32) -> Vec<(u32, Rows)> {
+/// All rows of a spill with their partitions, after checking what every spill must keep: order, partitions, batch bounds.
+fn read(mut spill: Spill, partitions: u32) -> Vec<(u32, Rows)> {
     let mut batches = Vec::new();
     let mut last: Option<(u32, Vec<u8>, u32)> = None;
-    while let Some((partition, rows)) = run.next_rows() {
+    while let Some((partition, rows)) = spill.next_rows() {
         assert!(!rows.is_empty() && rows.len() <= BATCH_ROWS);
         assert!(rows.bytes.len() <= BATCH_BYTES || rows.len() == 1);
         assert_eq!((rows.offsets[0], rows.offsets.len()), (0, rows.len() + 1));
@@ -78,7 +76,7 @@ proptest! {
     fn added_words_come_out_once_sorted_and_merged(steps in steps(), partitions in 1..5u32) {
         let mut counter = Counter::new(4, None, &[]).unwrap();
         let (mut twin, mut words) = (Table::new(), [0u64; 4]);
-        let mut runs = Vec::new();
+        let mut spills = Vec::new();
         for step in steps.into_iter().chain([Step::Drain]) {
             match step {
                 Step::Add(source, word, count) => {
@@ -89,7 +87,7 @@ proptest! {
                     }
                 }
                 Step::Drain => {
-                    runs.push(read(counter.drain(partitions), partitions));
+                    spills.push(read(counter.drain(partitions), partitions));
                     prop_assert_eq!(counter.unique_words(), 0);
                     prop_assert_eq!(counter.memory_bytes(), 0);
                 }
@@ -98,11 +96,11 @@ proptest! {
         prop_assert_eq!([0, 1, 2, 3].map(|source| counter.totals(source).words), words);
         let mut merged = Table::new();
         for partition in 0..partitions {
-            let runs = runs.iter().map(|run| {
-                let part = run.iter().filter(|(of, _)| *of == partition).map(|(_, rows)| rows.clone());
+            let spills = spills.iter().map(|spill| {
+                let part = spill.iter().filter(|(of, _)| *of == partition).map(|(_, rows)| rows.clone());
                 part.collect::<Vec<_>>().into_iter()
             });
-            let mut merger = Merger::new(runs.collect(), 4, 0);
+            let mut merger = Merger::new(spills.collect(), 4, 0);
             while let Some(rows) = merger.next_rows().unwrap() {
                 add(&mut merged, &rows);
             }
@@ -120,7 +118,7 @@ proptest! {
         for text in &texts {
             counter.count_document(0, text).unwrap();
             by_word.note_document(0, text);
-            dist_bpe_core::scan::Scanner::new(Pattern::GPT2).scan(text, |window, bounds| {
+            Scanner::new(Pattern::GPT2).scan(text, |window, bounds| {
                 for pair in bounds.windows(2) {
                     by_word.add_word(0, &window[pair[0] as usize..pair[1] as usize], 1).unwrap();
                 }

@@ -210,4 +210,5 @@ fn a_repeated_word_is_never_a_silent_error() {
     let options = Options { merges: 2, min_pair_count: 1, max_token_bytes: None };
     let error = learn(&words, &options, &mut quietly).unwrap_err();
     assert_eq!(error, LearnError::RepeatedWord { word: "\"ab\"".to_owned() });
+    assert!(error.is_damage());
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use dist_bpe_core::count::Rows;
+use dist_bpe_core::learn::parity::{self, Merge, Options, Rule, Window, learn};
 use dist_bpe_core::learn::{self, LearnError, Table};
 use dist_bpe_core::naive;
-use dist_bpe_core::parity::{self, Merge, Options, Rule, Window, learn};
+use dist_bpe_core::rows::Rows;
 use proptest::prelude::*;
 
 /// Word -> its count in each language, 0 for none.

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dist_bpe_core::scalar;
-use dist_bpe_core::scan::{Level, Pattern, Scanner};
+use dist_bpe_core::scan::{Level, Pattern, Scanner, scalar};
 use proptest::prelude::*;
 
 /// Characters that meet in the rules of the patterns: apostrophes and the letters of contractions, whitespace of all

@@ -14,8 +14,8 @@
 //! Words lie in the order of falling count, and words of another count begin at another block of 16 symbols. So one
 //! number a block says what a place weighs, and places that weigh much lie close together.
 
-use super::words::quote;
-use super::{BYTE_IDS, LearnError, Pulse, Words};
+use super::{LearnError, Pulse, Words};
+use crate::bytes::{BYTE_IDS, show};
 
 /// A token id in the array, or one of two marks: 16 bits while the vocabulary allows, which halves the array.
 pub(crate) trait Symbol: Copy + Eq {
@@ -195,7 +195,7 @@ fn words_with_pairs(words: &Words, pulse: &mut Pulse) -> Result<(Vec<u32>, u64),
     for index in 0..number {
         let (word, count) = (words.word(index as usize), words.counts()[index as usize]);
         if u32::try_from(word.len()).is_err() {
-            return Err(LearnError::WordTooLong { word: quote(word), bytes: word.len() });
+            return Err(LearnError::WordTooLong { word: show(word), bytes: word.len() });
         }
         if word.len() > 1 {
             order.push(index);

@@ -1,8 +1,8 @@
 //! A count table kept in memory, for many trainings from it: words with any weights at once, without reading anything again.
 
-use super::words::quote;
 use super::{LearnError, Words};
-use crate::count::Rows;
+use crate::bytes::show;
+use crate::rows::Rows;
 
 /// Unique words and their count in each source, flat: the bytes of all words one after the other, 16 bytes a word
 /// beside, and 12 bytes a row.
@@ -43,7 +43,7 @@ impl Table {
                 Some(row_of_it) => {
                     let count = &mut self.counts[start + row_of_it];
                     let sum = count.checked_add(rows.counts[row]);
-                    *count = sum.ok_or_else(|| LearnError::WordOverflow { word: quote(word) })?;
+                    *count = sum.ok_or_else(|| LearnError::WordOverflow { word: show(word) })?;
                 }
                 None => {
                     self.sources.push(source);

@@ -3,7 +3,8 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::LearnError;
-use crate::count::Rows;
+use crate::bytes::show;
+use crate::rows::Rows;
 
 /// Unique words and their weighted counts, flat: the bytes of all words one after the other, and 16 bytes a word beside.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +108,7 @@ impl WordsBuilder {
         // Only compared with a minimum, so the highest number will do for all higher ones.
         open.raw = open.raw.saturating_add(count);
         let sum = weight.checked_mul(count).and_then(|weighted| open.weighted.checked_add(weighted));
-        open.weighted = sum.ok_or_else(|| LearnError::WordOverflow { word: quote(word) })?;
+        open.weighted = sum.ok_or_else(|| LearnError::WordOverflow { word: show(word) })?;
         Ok(())
     }
 
@@ -134,7 +135,7 @@ impl WordsBuilder {
         if self.jitter {
             let word = &self.words.bytes[open.start..];
             let product = open.weighted.checked_mul(jitter(word));
-            open.weighted = product.ok_or_else(|| LearnError::WordOverflow { word: quote(word) })?;
+            open.weighted = product.ok_or_else(|| LearnError::WordOverflow { word: show(word) })?;
         }
         self.words.ends.push(self.words.bytes.len() as u64);
         self.words.counts.push(open.weighted);
@@ -149,17 +150,4 @@ impl WordsBuilder {
 /// for weights then meets steps. A tenth up or down, the same in every run, takes them apart.
 pub fn jitter(word: &[u8]) -> u64 {
     900 + xxh3_64(word) % 201
-}
-
-/// A word as it can stand in a message: printable, and short whatever its length.
-pub(crate) fn quote(word: &[u8]) -> String {
-    const SHOWN: usize = 40;
-    match word {
-        [] => "(the empty word)".to_owned(),
-        word if word.len() > SHOWN => format!("\"{}...\"", word[..SHOWN].escape_ascii()),
-        word => match std::str::from_utf8(word) {
-            Ok(text) => format!("{text:?}"),
-            Err(_) => format!("\"{}\"", word.escape_ascii()),
-        },
-    }
 }

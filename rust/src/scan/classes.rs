@@ -9,9 +9,9 @@
 
 use std::sync::OnceLock;
 
-use crate::class_table;
+use super::class_table;
 
-pub use crate::class_table::REGEX_VERSION;
+pub use super::class_table::REGEX_VERSION;
 
 /// The Unicode general categories, numbered as in the generated table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

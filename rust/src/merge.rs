@@ -1,24 +1,25 @@
-//! Merge sorted runs of counts into one, in bounded memory.
+//! Merge sorted spills of counts into one, in bounded memory.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::convert::Infallible;
 
-use crate::classes::{MARK, class_map};
-use crate::count::{Rows, show};
+use crate::bytes::show;
+use crate::rows::Rows;
+use crate::scan::classes::{MARK, class_map};
 
-/// A run of counts, read in batches: rows sorted by (word, source), each pair once. The runs of one merge are of one
+/// A spill of counts, read in batches: rows sorted by (word, source), each pair once. The spills of one merge are of one
 /// partition.
-pub trait RunReader {
+pub trait SpillReader {
     type Error;
 
     /// The next rows (an empty batch is passed over); `None` at the end.
     fn next_rows(&mut self) -> Result<Option<Rows>, Self::Error>;
 }
 
-/// A run already in memory.
-impl RunReader for std::vec::IntoIter<Rows> {
+/// A spill already in memory.
+impl SpillReader for std::vec::IntoIter<Rows> {
     type Error = Infallible;
 
     fn next_rows(&mut self) -> Result<Option<Rows>, Infallible> {
@@ -29,17 +30,24 @@ impl RunReader for std::vec::IntoIter<Rows> {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MergeError<E> {
     #[error(transparent)]
-    Run(E),
+    Spill(E),
     #[error(
         "the count of {word} for source {source_index} is past 2^64 - 1: divide the counts of the tables to be added"
     )]
     Overflow { word: String, source_index: u32 },
     #[error("the words of source {source_index} are past 2^64 - 1 in all: divide the counts of the tables to be added")]
     TotalOverflow { source_index: u32 },
-    #[error("a run is not sorted by word and source: it has {word} too late; sort it, or write it anew")]
+    #[error("a spill is not sorted by word and source: it has {word} too late; sort it, or write it anew")]
     Unsorted { word: String },
-    #[error("a run has source {source_index} where there are {sources} sources: its list of sources is another one")]
+    #[error("a spill has source {source_index} where there are {sources} sources: its list of sources is another one")]
     UnknownSource { source_index: u32, sources: usize },
+}
+
+impl<E> MergeError<E> {
+    /// Whether a spill is not what a counter has written, rather than that its counts are too large.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, MergeError::Unsorted { .. } | MergeError::UnknownSource { .. })
+    }
 }
 
 /// What a merge kept and dropped of one source.
@@ -58,12 +66,12 @@ pub struct Tally {
     pub mark_words: u64,
 }
 
-/// Merges runs, adding up the counts of equal (word, source). Rows with a count of 0 are passed over.
+/// Merges spills, adding up the counts of equal (word, source). Rows with a count of 0 are passed over.
 ///
-/// Memory: a batch of every run, a batch of output, and the rows of one word. A row costs about 2 log2(runs)
+/// Memory: a batch of every spill, a batch of output, and the rows of one word. A row costs about 2 log2(spills)
 /// comparisons, of one 64-bit number each as long as the first eight bytes of the words differ.
 pub struct Merger<R> {
-    waiting: Vec<R>, // runs not yet begun: all of them at first, none after the first call
+    waiting: Vec<R>, // spills not yet begun: all of them at first, none after the first call
     heads: BinaryHeap<Head<R>>,
     min_word_count: u64,
     tallies: Vec<Tally>,
@@ -73,13 +81,13 @@ pub struct Merger<R> {
     any_word: bool,
 }
 
-impl<R: RunReader> Merger<R> {
+impl<R: SpillReader> Merger<R> {
     /// `sources` is the number of sources; a word whose counts over all of them come to less than `min_word_count`
     /// is dropped (0 or 1 keeps all).
-    pub fn new(runs: Vec<R>, sources: usize, min_word_count: u64) -> Self {
+    pub fn new(spills: Vec<R>, sources: usize, min_word_count: u64) -> Self {
         Merger {
-            heads: BinaryHeap::with_capacity(runs.len()),
-            waiting: runs,
+            heads: BinaryHeap::with_capacity(spills.len()),
+            waiting: spills,
             min_word_count,
             tallies: vec![Tally::default(); sources],
             word: Vec::new(),
@@ -92,8 +100,8 @@ impl<R: RunReader> Merger<R> {
     /// The next rows, sorted by (word, source), each pair once, in batches as [`Rows::has_room`] bounds them; the
     /// rows of one word may go over several. `None` at the end. After an error the merger is of no more use.
     pub fn next_rows(&mut self) -> Result<Option<Rows>, MergeError<R::Error>> {
-        for run in std::mem::take(&mut self.waiting) {
-            self.heads.extend(Head::new(run).map_err(MergeError::Run)?);
+        for spill in std::mem::take(&mut self.waiting) {
+            self.heads.extend(Head::new(spill).map_err(MergeError::Spill)?);
         }
         let mut batch = Rows::new();
         loop {
@@ -120,7 +128,7 @@ impl<R: RunReader> Merger<R> {
         self.rows.clear();
         self.written = 0;
         let Some(head) = self.heads.peek() else { return Ok(false) };
-        // A row that stands too late in its run comes out of the merge behind a larger one: it is found here, or,
+        // A row that stands too late in its spill comes out of the merge behind a larger one: it is found here, or,
         // where only the sources are out of order, below.
         if self.any_word && head.word() <= self.word.as_slice() {
             return Err(MergeError::Unsorted { word: show(head.word()) });
@@ -149,7 +157,7 @@ impl<R: RunReader> Merger<R> {
                 _ if count > 0 => self.rows.push((source, count)),
                 _ => {}
             }
-            if !head.advance().map_err(MergeError::Run)? {
+            if !head.advance().map_err(MergeError::Spill)? {
                 PeekMut::pop(head);
             }
         }
@@ -184,7 +192,7 @@ fn begins_with_mark(word: &[u8]) -> bool {
     character.is_some_and(|character| class_map()[character as usize] == MARK)
 }
 
-/// The first row of a run that has not been merged yet.
+/// The first row of a spill that has not been merged yet.
 ///
 /// Boxed, so that the heap moves 16 bytes; the prefix beside the box spares most looks into it.
 struct Head<R> {
@@ -193,19 +201,19 @@ struct Head<R> {
 }
 
 struct Cursor<R> {
-    run: R,
+    spill: R,
     rows: Rows,
     row: usize, // less than rows.len()
 }
 
-impl<R: RunReader> Head<R> {
-    /// `None` if the run is empty.
-    fn new(run: R) -> Result<Option<Self>, R::Error> {
-        let mut head = Head { prefix: 0, cursor: Box::new(Cursor { run, rows: Rows::new(), row: 0 }) };
+impl<R: SpillReader> Head<R> {
+    /// `None` if the spill is empty.
+    fn new(spill: R) -> Result<Option<Self>, R::Error> {
+        let mut head = Head { prefix: 0, cursor: Box::new(Cursor { spill, rows: Rows::new(), row: 0 }) };
         Ok(head.next_batch()?.then_some(head))
     }
 
-    /// Goes to the next row; false at the end of the run.
+    /// Goes to the next row; false at the end of the spill.
     fn advance(&mut self) -> Result<bool, R::Error> {
         if self.cursor.row + 1 == self.cursor.rows.len() {
             return self.next_batch();
@@ -216,7 +224,7 @@ impl<R: RunReader> Head<R> {
     }
 
     fn next_batch(&mut self) -> Result<bool, R::Error> {
-        while let Some(rows) = self.cursor.run.next_rows()? {
+        while let Some(rows) = self.cursor.spill.next_rows()? {
             if !rows.is_empty() {
                 self.cursor.rows = rows;
                 self.cursor.row = 0;
@@ -248,7 +256,7 @@ fn prefix(word: &[u8]) -> u64 {
 }
 
 /// The head with the smallest (word, source) is the greatest, as the standard heap has its greatest on top. Equal
-/// heads of different runs are added up, so which of them comes first is all one.
+/// heads of different spills are added up, so which of them comes first is all one.
 impl<R> Ord for Head<R> {
     fn cmp(&self, other: &Self) -> Ordering {
         other

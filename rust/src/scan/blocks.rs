@@ -9,16 +9,20 @@
 //! the whole is linear in the text.
 //!
 //! The rules of the pattern are constants ([`Rules`]); the compiler drops what a pattern does not need. The rule for
-//! numbers alone is looked at once a block. Only [`crate::simd`] knows the processor.
+//! numbers alone is looked at once a block. Only [`super::simd`] knows the processor.
 
 use std::marker::PhantomData;
 
-use crate::classes::{
+use super::batch::Batcher;
+use super::classes::{
     CASELESS, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER, SPACE, UPPER,
 };
-use crate::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
-use crate::scan::{Batcher, Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
-use crate::simd::{Classifier, Job};
+use super::pattern::{Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
+use super::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
+use super::simd::{Classifier, Job};
+
+/// So many bytes are scanned between two looks whether to stop; a multiple of 64.
+const STRETCH: usize = 16 << 20;
 
 /// One document to scan, not an empty one.
 pub(crate) struct BlockScan<'a, 'b, R> {
@@ -35,6 +39,7 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
         let mut finder = Finder::<R>::new(self.text.as_bytes(), self.numbers);
         let mut block = Block::default();
         let mut position = 0;
+        let mut until = self.text.len().min(STRETCH);
         // Classified one ahead, in one place: the code of a classifier is long.
         loop {
             let next = blocks.read::<C>(position);
@@ -44,8 +49,11 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
                     starts &= !1; // the first start ends no word
                 }
                 self.batcher.push_mask(position - 64, starts);
-                if position >= self.text.len() {
-                    break;
+                if position >= until {
+                    if position >= self.text.len() || self.batcher.stopped() {
+                        break;
+                    }
+                    until = self.text.len().min(position + STRETCH);
                 }
             }
             position += 64;

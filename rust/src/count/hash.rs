@@ -1,7 +1,8 @@
 //! The word table: open addressing over slots of 24 bytes, short words inline, long ones in an arena.
 
-use super::MAX_WORD_BYTES;
+use super::long::Arena;
 use super::sorted::{Entries, Entry};
+use crate::rows::MAX_WORD_BYTES;
 
 /// Longest word kept inside its slot.
 const INLINE: usize = 15;
@@ -63,30 +64,6 @@ impl Slot {
     /// Place of a long word in the arena.
     fn place(&self) -> usize {
         (self.hi & LOW_56) as usize
-    }
-}
-
-/// Long words one after another, each behind its length (u32, little-endian; see `MAX_WORD_BYTES`).
-#[derive(Default)]
-pub(super) struct Arena(Vec<u8>);
-
-impl Arena {
-    const LENGTH: usize = size_of::<u32>();
-
-    fn push(&mut self, word: &[u8]) -> usize {
-        let place = self.0.len();
-        self.0.extend_from_slice(&(word.len() as u32).to_le_bytes());
-        self.0.extend_from_slice(word);
-        place
-    }
-
-    pub fn get(&self, place: usize) -> &[u8] {
-        let (length, rest) = self.0[place..].split_first_chunk::<{ Self::LENGTH }>().expect("a place in this arena");
-        &rest[..u32::from_le_bytes(*length) as usize]
-    }
-
-    pub fn capacity(&self) -> usize {
-        self.0.capacity()
     }
 }
 

@@ -2,37 +2,44 @@
 //!
 //! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
-use crate::classes::{
+use std::ops::ControlFlow;
+
+use super::classes::{
     CASELESS, ClassMap, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER, OUTER_LETTER,
     PUNCTUATION, SPACE, SYMBOL, UPPER, class_map, pieces_map,
 };
-use crate::scan::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k};
-use crate::scan::{Contractions, Letters, LineEnds, Numbers, Pattern, Prefix, Rules, Shape};
+use super::pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k};
+use super::pattern::{Contractions, Letters, LineEnds, Numbers, Pattern, Prefix, Rules, Shape};
 
-/// Call `emit` with each word of `text`, in order. The slow twin of [`crate::scan::Scanner`].
+/// Call `emit` with each word of `text`, in order. The slow twin of [`super::Scanner`].
 pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str)) {
     let mut start = 0;
     let mut each = |end| {
         emit(&text[start..end]);
         start = end;
+        ControlFlow::Continue(())
     };
-    match pattern.shape() {
+    let _: ControlFlow<()> = match pattern.shape() {
         Shape::Gpt2 => ends::<Gpt2>(text, pattern.numbers(), each),
         Shape::Gpt2Marks => ends::<Gpt2Marks>(text, pattern.numbers(), each),
         Shape::Cl100k => ends::<Cl100k>(text, pattern.numbers(), each),
         Shape::Llama3 => ends::<Llama3>(text, pattern.numbers(), each),
         Shape::O200k => ends::<O200k>(text, pattern.numbers(), each),
         Shape::Deepseek3 => ends::<Deepseek3>(text, pattern.numbers(), each),
-        Shape::Whole if text.is_empty() => {}
+        Shape::Whole if text.is_empty() => ControlFlow::Continue(()),
         Shape::Whole => each(text.len()),
-    }
+    };
 }
 
-/// Call `emit` with the end of each word of `text`, in order, as byte offsets.
+/// Call `emit` with the end of each word of `text`, in order, as byte offsets, until it breaks.
 ///
 /// Linear in the text: what a rule reads beyond the end of its word (whitespace that is given back, capitals that could
 /// have been followed by a small letter) is read at most once more.
-pub(crate) fn ends<R: Rules>(text: &str, numbers: Numbers, mut emit: impl FnMut(usize)) {
+pub(crate) fn ends<R: Rules>(
+    text: &str,
+    numbers: Numbers,
+    mut emit: impl FnMut(usize) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let reader = Reader { text: text.as_bytes(), classes: classes::<R>() };
     let mut position = 0;
     while position < text.len() {
@@ -41,14 +48,15 @@ pub(crate) fn ends<R: Rules>(text: &str, numbers: Numbers, mut emit: impl FnMut(
             for left in (1..=reader.count(position, NUMBER)).rev() {
                 position += reader.at(position).1;
                 if left % 3 == 1 {
-                    emit(position);
+                    emit(position)?;
                 }
             }
         } else {
             position = word_end::<R>(&reader, numbers, position);
-            emit(position);
+            emit(position)?;
         }
     }
+    ControlFlow::Continue(())
 }
 
 /// The map that the rules read.

@@ -9,13 +9,13 @@
 //! A language whose best pair is below `min_pair_count` is chosen no more (its pairs only get rarer); the others go on, and
 //! the end comes when none is left.
 //!
-//! The machine is that of [`crate::learn`]: one array of symbols, a sorted list of places for each pair, counts by
+//! The machine is that of [`super`]: one array of symbols, a sorted list of places for each pair, counts by
 //! neighbour. The words of a language are a segment of the array, those of its development text another one, so that a
 //! word of three languages lies there three times; and since places are sorted, a merge meets the languages one after
 //! the other. What is new:
 //!
 //! * a pair has a column of counts, one for each language that may still choose it, and each language has a queue;
-//! * the proof of [`crate::learn`] that rare pairs can be left out holds for each language by itself, since a merge
+//! * the proof of [`super`] that rare pairs can be left out holds for each language by itself, since a merge
 //!   finishes at most one word of each. A pair is left out when no language can choose it any more.
 //!
 //! A merge costs its places, its distinct neighbours in each language, and a few comparisons for the choice.
@@ -25,11 +25,12 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
-use crate::learn::arena::{Arena, BLOCK, Layout, Place, Symbol};
-use crate::learn::join::{Joint, NO_PAIR, Sides};
-use crate::learn::pairs::{Best, Candidate, PairIndex, Queue, each_byte_pair};
-use crate::learn::threshold::Threshold;
-use crate::learn::{LearnError, Pulse, Table, byte_of, quote};
+use super::arena::{Arena, BLOCK, Layout, Place, Symbol};
+use super::join::{Joint, NO_PAIR, Sides};
+use super::pairs::{Best, Candidate, PairIndex, Queue, each_byte_pair};
+use super::threshold::Threshold;
+use super::{LearnError, Pulse, Table};
+use crate::bytes::{byte_of, show};
 
 /// What to learn. The sources of the table are the languages.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ pub struct Merge {
     pub language: Option<u32>,
 }
 
-/// Learns merges. `progress` is as in [`crate::learn::learn`].
+/// Learns merges. `progress` is as in [`super::learn`].
 pub fn learn(
     table: &Table,
     options: &Options,
@@ -398,7 +399,7 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
             let own = places[start..].partition_point(|place| place.position() < self.ends[segment]);
             let joined = self.sides.join(&mut self.arena, &joint, &mut places[start..start + own], &mut self.pulse)?;
             if joined.finished > 1 {
-                return Err(LearnError::RepeatedWord { word: quote(&self.bytes(joint.token)) });
+                return Err(LearnError::RepeatedWord { word: show(&self.bytes(joint.token)) });
             }
             places.copy_within(start..start + joined.kept, kept);
             kept += joined.kept;

@@ -2,7 +2,40 @@
 //!
 //! Everything else is portable code over `u64` masks, written once and compiled for each level by [`dispatch`].
 
-use crate::scan::Level;
+/// Which code finds the words. All levels find the same ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// One character at a time.
+    Scalar,
+    /// 64-byte blocks, with plain integers.
+    Portable,
+    /// 64-byte blocks, with 16-byte vectors (any x86-64).
+    Sse2,
+    /// 64-byte blocks, with 32-byte vectors.
+    Avx2,
+}
+
+impl Level {
+    /// The levels this processor can run, slowest first.
+    pub fn available() -> Vec<Level> {
+        [Level::Scalar].into_iter().chain(levels()).collect()
+    }
+
+    /// The fastest of them.
+    pub fn best() -> Level {
+        *Level::available().last().expect("the scalar level is always there")
+    }
+
+    /// For reports and command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            Level::Portable => "portable",
+            Level::Sse2 => "sse2",
+            Level::Avx2 => "avx2",
+        }
+    }
+}
 
 /// Bit `i` of each mask tells whether byte `i` of the block has the property. All but the last two hold ASCII only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

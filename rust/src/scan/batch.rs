@@ -1,0 +1,119 @@
+//! The words that a scanner finds, on their way out: gathered, and handed over many at once.
+
+use std::ops::ControlFlow;
+
+/// What a scanner hands over at a time. The words of all batches, in order, are the text exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch<'a> {
+    /// A window and bounds: at most 4,096 words.
+    ///
+    /// The window is the text from the batch's first word to the *end of the document*, so that a consumer may load a
+    /// few bytes past a word while there are any. The bounds are offsets into it, strictly increasing, the first of them
+    /// 0; word `i` is `window[bounds[i]..bounds[i + 1]]`.
+    Words(&'a [u8], &'a [u32]),
+    /// One word that such offsets do not reach over: of more than `u32::MAX` bytes.
+    Long(&'a [u8]),
+}
+
+/// So many words at most go to the sink at once: enough to make the call free, few enough to stay in the first cache.
+pub(crate) const BATCH: usize = 4096;
+
+/// Room for the starts of one more block, which are written without a look at how many they are.
+pub(crate) const ROOM: usize = BATCH + 1 + 64;
+
+/// Gathers the ends of words, given as offsets into the text, and gives them to the sink in batches.
+pub(crate) struct Batcher<'a> {
+    text: &'a [u8],
+    /// Where the window begins.
+    base: usize,
+    /// The first is always 0, where the first word of the batch begins.
+    bounds: &'a mut [u32],
+    /// How many of them are set.
+    len: usize,
+    /// The largest offset a bound can hold; tests lower it to see windows move without documents of gigabytes.
+    reach: u32,
+    sink: Sink<'a>,
+    stopped: bool,
+}
+
+/// Who takes the words; it may ask to stop.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Batch) -> ControlFlow<()>;
+
+impl<'a> Batcher<'a> {
+    /// Nothing gathered yet. There must be [`ROOM`] in `bounds`, the first of which is 0.
+    pub fn new(text: &'a str, bounds: &'a mut [u32], reach: u32, sink: Sink<'a>) -> Self {
+        Batcher { text: text.as_bytes(), base: 0, bounds, len: 1, reach, sink, stopped: false }
+    }
+
+    /// Whether the sink has asked to stop. It gets nothing more, and there is no sense in going on.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Add the end of a word.
+    #[inline]
+    pub fn push(&mut self, end: usize) {
+        if self.len > BATCH || end - self.base > self.reach as usize {
+            self.deliver();
+            if end - self.base > self.reach as usize {
+                return self.deliver_long(end);
+            }
+        }
+        self.bounds[self.len] = (end - self.base) as u32;
+        self.len += 1;
+    }
+
+    /// Add an end at `position + i` for each bit `i` of the mask.
+    #[inline(always)]
+    pub fn push_mask(&mut self, position: usize, mut mask: u64) {
+        if self.len > BATCH - 64 {
+            self.deliver();
+        }
+        if position + 63 - self.base > self.reach as usize {
+            return self.push_mask_far(position, mask);
+        }
+        let offset = (position - self.base) as u32;
+        let room: &mut [u32; 64] = self.bounds[self.len..].first_chunk_mut().expect("the buffer has room for a block");
+        self.len += mask.count_ones() as usize;
+        // A branch for each bit would be mispredicted once a block; one for eight seldom is. What is written past the
+        // last bit is written over later.
+        for eight in room.as_chunks_mut::<8>().0 {
+            for bound in eight {
+                *bound = offset.wrapping_add(mask.trailing_zeros());
+                mask &= mask.wrapping_sub(1);
+            }
+            if mask == 0 {
+                break;
+            }
+        }
+    }
+
+    /// The same at the end of what offsets can reach.
+    #[cold]
+    fn push_mask_far(&mut self, position: usize, mut mask: u64) {
+        while mask != 0 {
+            self.push(position + mask.trailing_zeros() as usize);
+            mask &= mask - 1;
+        }
+    }
+
+    /// Pass on what is gathered; the next window begins where the last word ended.
+    pub fn deliver(&mut self) {
+        if self.len > 1 {
+            if !self.stopped {
+                let batch = Batch::Words(&self.text[self.base..], &self.bounds[..self.len]);
+                self.stopped = (self.sink)(batch).is_break();
+            }
+            self.base += self.bounds[self.len - 1] as usize;
+            self.len = 1;
+        }
+    }
+    /// Pass on a word that bounds do not reach over. Nothing else is gathered.
+    #[cold]
+    fn deliver_long(&mut self, end: usize) {
+        if !self.stopped {
+            self.stopped = (self.sink)(Batch::Long(&self.text[self.base..end])).is_break();
+        }
+        self.base = end;
+    }
+}
