@@ -11,8 +11,6 @@ from dist_bpe.learning.mixture import Mixture
 from dist_bpe.options import Options, option
 from dist_bpe.pretokenize.preparation import SpecialToken
 
-BYTES = len(_core.byte_ids())
-
 
 def vocab_sizes(value: Any) -> Any:
     """Sizes from one number, a list of them, or `8000,16000,32000`: each once, the smallest first."""
@@ -74,10 +72,10 @@ class LearnOptions(Options):
         Raises:
             UsageError: the bytes and special tokens alone are more than the smallest.
         """
-        least = BYTES + len(special_tokens)
+        least = _core.BYTES + len(special_tokens)
         if self.vocab_size[0] < least:
             raise UsageError(
-                f"vocab_size {self.vocab_size[0]:,} is too small: {BYTES} bytes and {len(special_tokens)} special "
+                f"vocab_size {self.vocab_size[0]:,} is too small: {_core.BYTES} bytes and {len(special_tokens)} special "
                 f"tokens alone take {least:,}. Ask for {least:,} or more."
             )
         return self.largest - least

@@ -12,7 +12,7 @@ from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize.patterns import GPT2, Pattern
 from dist_bpe.pretokenize.preparation import ROLES, Normalization, Role, SpecialToken
 
-BYTES = len(_core.byte_ids())
+BYTES = _core.BYTES
 
 
 PADDING = "<|reserved_{}|>"
