@@ -74,7 +74,7 @@ def test_none_is_the_default_and_has_a_name(tmp_path: Path, write: Writer) -> No
     assert plain.normalization is None
     assert plain.digest == named.digest
     assert "e\u0301".encode()[1:] in words_of(tmp_path / "plain")
-    with pytest.raises(UsageError, match=r"normalization: Input should be 'NFC', 'NFD', 'NFKC' or 'NFKD', not 'nfc'"):
+    with pytest.raises(UsageError, match=r"normalization: it should be 'NFC', 'NFD', 'NFKC' or 'NFKD', not 'nfc'"):
         count(source, output=tmp_path / "x", normalization="nfc")
     with pytest.raises(UsageError, match="the forms are: NFC, NFD"):
         learn({"a": 1}, 260, normalization="C", progress="silent")
