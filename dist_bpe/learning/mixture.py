@@ -8,6 +8,7 @@ integers alone: then nothing depends on the order of additions, and equal mixtur
 import decimal
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +22,7 @@ from dist_bpe.options import sentence_of
 
 REST = "*"
 SCALE = 1 << 16
+MOST_DIGITS = 30
 
 
 def _ratio(value: Any) -> Fraction:
@@ -28,9 +30,15 @@ def _ratio(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, decimal.Decimal)):
         raise ValueError("a number is needed, such as 3, 0.25 or '1/3'")  # noqa: TRY004  # pydantic takes ValueError
     try:
-        ratio = Fraction(str(value))
+        text = str(value)
+        # Written out, "1e999999999" would be a gigabyte of digits.
+        if any(abs(int(exponent)) > MOST_DIGITS for exponent in re.findall(r"[eE]([+-]?\d+)", text)):
+            text = "too large or too small"
+        ratio = Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError("a number is needed, such as 3, 0.25 or '1/3'") from error
+    if ratio and not 10**-MOST_DIGITS <= abs(ratio) <= 10**MOST_DIGITS:
+        raise ValueError(f"it must have {MOST_DIGITS} digits at most")
     if ratio < 0:
         raise ValueError("it must not be negative")
     return ratio
@@ -45,7 +53,7 @@ class Mixture(BaseModel):
     Attributes:
         unit: what a source's size is measured in: "bytes", "characters" (of the words in the table), "words",
             "documents".
-        alpha: temperature: q_ℓ ∝ n_ℓ^alpha. 1 is natural, 0 gives all sources the same share.
+        alpha: temperature, from 0 to 1: q_ℓ ∝ n_ℓ^alpha. 1 is natural, 0 gives all sources the same share.
         unimax: the same share to all, but no source more than this many times over; the rest goes to the others.
         shares: shares by source; `*` for all others together. Sources that are not named share what is left to one in
             natural proportion. With all named, or with `*`, only the proportions count.
@@ -80,17 +88,28 @@ class Mixture(BaseModel):
             raise ValueError(f"{' and '.join(given)} exclude each other")
         if self.unimax == 0:
             raise ValueError("unimax must allow some passes, more than 0")
+        if self.alpha is not None and self.alpha > 1:
+            raise ValueError("alpha must lie between 0 (all sources alike) and 1 (as they stand)")
+        if not (given or self.multipliers or self.caps):
+            idle = next(
+                (name for name, as_it_is in (("unit", "bytes"), ("scale", SCALE)) if getattr(self, name) != as_it_is),
+                None,
+            )
+            if idle:
+                raise ValueError(
+                    f"{idle} has no effect by itself: it goes with alpha, unimax, shares, multipliers or caps"
+                )
         return self
 
     def as_toml(self) -> str:
         """The `[mixture]` table of a configuration that gives this mixture."""
         values = self.model_dump(exclude_defaults=True)
         lines = ["[mixture]"]
-        lines += [f"{name} = {json.dumps(value)}" for name, value in values.items() if not isinstance(value, dict)]
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items() if not isinstance(value, dict)]
         for name, table in values.items():
             if isinstance(table, dict):
                 # A quoted key takes any name.
-                lines += [f"[mixture.{name}]", *(f"{json.dumps(key)} = {json.dumps(v)}" for key, v in table.items())]
+                lines += [f"[mixture.{name}]", *(f"{_toml(key)} = {_toml(v)}" for key, v in table.items())]
         return "\n".join(lines) + "\n"
 
     def weights(self, sizes: Mapping[str, int]) -> "Weights":
@@ -171,6 +190,14 @@ class Mixture(BaseModel):
                 )
         whole = sum(others.values()) or Fraction(1)
         return named | {name: left * size / whole for name, size in others.items()}
+
+
+def _toml(value: Any) -> str:
+    """A number, truth value or text in TOML: as in JSON, but for characters beyond U+FFFF and the one named DEL."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    letters = (json.dumps(letter)[1:-1] if letter < "\uffff" else f"\\U{ord(letter):08x}" for letter in value)
+    return '"' + "".join(letters).replace("\x7f", "\\u007f") + '"'
 
 
 def Temperature(alpha: Any, **options: Any) -> Mixture:

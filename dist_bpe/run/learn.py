@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dist_bpe import memory
 from dist_bpe.arrays import to_numpy
 from dist_bpe.corpus.heldout import HeldOut
 from dist_bpe.counting.table import CountTable
-from dist_bpe.errors import CountOverflowError, UsageError
+from dist_bpe.errors import CountOverflowError, RunError, UsageError
 from dist_bpe.learning.memory import check_memory
 from dist_bpe.learning.merges import Learned, learn_merges
 from dist_bpe.learning.mixture import Mixture, Weights
@@ -33,8 +32,13 @@ def run_learn(
     progress: Progress,
     report: RunReport,
     dev: HeldOut | None = None,
+    strict: bool = False,
 ) -> tuple[Vocabulary, Learned, Weights | None]:
-    """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token. No weights with parity."""
+    """Learn from a table; see `learn`. Fills the report's vocabulary and bytes per token. No weights with parity.
+
+    Raises:
+        RunError: `strict`, and the table has too few pairs for the size that was asked for.
+    """
     pattern = resolve(table.pattern)
     for token in specials:
         if token.text not in table.special_tokens:
@@ -48,21 +52,18 @@ def run_learn(
     check_memory(table, config.min_word_count, free, kept=bool(config.parity), apart=bool(config.parity))
     weights = None
     if config.parity:
-        learned = _learn_parity(table, config, specials, dev, progress, report)
+        learned = _learn_parity(table, config, specials, dev, progress, report, strict)
     else:
         weights = config.mixture.weights(table.sizes(config.mixture.unit))
         report.mixture = [] if weights.natural else weights.rows()
-        learned = learn_from(table.batches, list(table.sources), config, specials, weights, progress, report)
+        learned = learn_from(
+            table.batches, list(table.sources), config, specials, weights, progress, report, strict=strict
+        )
     vocabulary = vocabulary_of(learned, pattern, table.normalization, specials, config)
     report.vocabulary = vocabulary
     report.requested_size = config.largest
     for size in config.vocab_size:
-        merges = size - BYTES - len(specials)
-        for name, source in table.sources.items():
-            # A merge takes one token away at each place it replaces, so what later merges took is put back.
-            tokens = pc.sum(learned.tokens[name]).as_py() + (pc.sum(learned.replaced[name][merges:]).as_py() or 0)
-            if tokens + source.special_tokens:
-                report.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
+        report.curve[size] = learned.bytes_per_token(size - BYTES - len(specials))
     report.bytes_per_token = report.curve.get(config.largest, {})
     return vocabulary, learned, weights
 
@@ -75,7 +76,14 @@ def learn_from(
     weights: Weights | None,
     progress: Progress,
     report: RunReport,
+    *,
+    strict: bool = False,
 ) -> Learned:
+    """Learn from rows of (word, source number, count) under some weights; what makes the result short is told.
+
+    Raises:
+        RunError: `strict`, and there are too few pairs for the size that was asked for.
+    """
     wanted = config.merges(specials)
     with progress.stage("learn", wanted, "merges") as stage, _rescaling(config):
         learned = learn_merges(
@@ -93,7 +101,7 @@ def learn_from(
             on_merge=lambda done: stage.advance(done - stage.done),
         )
         stage.advance(len(learned) - stage.done)
-    _tell_if_short(learned, config, wanted, progress, report)
+    _tell_if_short(learned, config, wanted, progress, report, strict)
     if weights and not weights.natural:
         raw = np.sum([to_numpy(array) for array in learned.replaced.values()], axis=0, dtype=np.uint64)
         few = int((raw < config.min_pair_count).sum())
@@ -114,6 +122,7 @@ def _learn_parity(
     dev: HeldOut | None,
     progress: Progress,
     report: RunReport,
+    strict: bool,
 ) -> Learned:
     if config.mixture != Mixture():
         raise UsageError(
@@ -133,18 +142,32 @@ def _learn_parity(
         dict(zip(trainer.sources, tokens, strict=True)),
         len(trainer.words),
     )
-    _tell_if_short(learned, config, wanted, progress, report)
+    _tell_if_short(learned, config, wanted, progress, report, strict)
     return learned
 
 
-def _tell_if_short(learned: Learned, config: LearnOptions, wanted: int, progress: Progress, report: RunReport) -> None:
-    if len(learned) < wanted:
-        warn(
-            progress,
-            report,
-            f"the text ran out of pairs with a count of {config.min_pair_count} or more at merge {len(learned):,}: the "
-            f"vocabulary has {config.largest - wanted + len(learned):,} tokens instead of {config.largest:,}.",
-        )
+def _tell_if_short(
+    learned: Learned, config: LearnOptions, wanted: int, progress: Progress, report: RunReport, strict: bool
+) -> None:
+    """Say that the vocabulary is smaller than the size that was asked for, or with `strict` raise it.
+
+    Raises:
+        RunError: it is, and `strict`.
+    """
+    if len(learned) >= wanted:
+        return
+    size = config.largest - wanted + len(learned)
+    short = f"the vocabulary has {size:,} tokens instead of the {config.largest:,} that were asked for: "
+    reason = (
+        f"the text ran out of pairs with a count of {config.min_pair_count:,} or more at merge {len(learned):,}"
+        + (f" (no token may have more than {config.max_token_bytes:,} bytes)" if config.max_token_bytes else "")
+        + "."
+    )
+    way_out = f" Count more text, ask for {size:,} tokens or fewer"
+    way_out += ", or lower min_pair_count." if config.min_pair_count > 1 else "."
+    if strict:
+        raise RunError(short + reason + way_out + " No vocabulary was written, since strict was asked for.")
+    warn(progress, report, short + reason + " A folder named after a size keeps the one asked for." + way_out)
 
 
 @contextlib.contextmanager
@@ -166,6 +189,7 @@ def vocabulary_of(
     specials: Sequence[SpecialToken],
     config: LearnOptions,
 ) -> Vocabulary:
+    """The vocabulary of some merges, padded if that was asked for."""
     left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
     data = VocabularyData(
         tuple(zip(left, right, strict=True)),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dist_bpe.corpus.heldout import HeldOut
@@ -97,28 +97,63 @@ def _learn_and_export(
         folders[size] = parse_path(options.output) / VOCABULARIES / name
     if not options.overwrite:
         weights = None if config.parity else config.mixture.weights(table.sizes(config.mixture.unit))
-        _refuse_finished(folders, lambda size: _fingerprints(table, _of_size(config, size), weights, dev))
-    largest, learned, weights = run_learn(table, config, specials, progress, report, dev)
+        _refuse_finished(folders, lambda size: _fingerprints(table, _of_size(config, size), specials, weights, dev))
+    made: dict[int, _Made] = {}
+    for part in _trainings(config):
+        found = RunReport(report.output, table)
+        largest, learned, weights = run_learn(table, part, specials, progress, found, dev)
+        for size in part.vocab_size:
+            vocabulary = largest
+            if size < part.largest:
+                vocabulary = largest.cut(min(size, part.largest - part.merges(specials) + len(learned)))
+                if part.pad_to_multiple:
+                    vocabulary = Vocabulary(vocabulary.data.padded(part.pad_to_multiple))
+            made[size] = _Made(vocabulary, found.chosen[: size - part.largest + part.merges(specials)])
+        report.curve |= found.curve
+        report.mixture, report.chosen = found.mixture, found.chosen
+        report.warnings += [text for text in found.warnings if text not in report.warnings]
+    report.vocabulary, report.requested_size = made[config.largest].vocabulary, config.largest
+    report.bytes_per_token = report.curve[config.largest]
     with progress.stage("export", unit="files") as stage:
         for size, folder in folders.items():
-            vocabulary = largest
-            if size < config.largest:
-                vocabulary = largest.cut(min(size, config.largest - config.merges(specials) + len(learned)))
-                if config.pad_to_multiple:
-                    vocabulary = Vocabulary(vocabulary.data.padded(config.pad_to_multiple))
-            report.verification = export(
-                vocabulary,
+            made[size].verification = report.verification = export(
+                made[size].vocabulary,
                 folder,
                 libraries=_libraries(options.verify, options.verify_transformers),
-                fingerprints=_fingerprints(table, _of_size(config, size), weights, dev),
+                fingerprints=_fingerprints(table, _of_size(config, size), specials, weights, dev),
             )
             stage.advance(len(sizes(folder)))
             report.folders.append(folder)
-    for text in not_carried(largest.data):
+    for text in not_carried(made[config.largest].vocabulary.data):
         warn(progress, report, text)
     report.stages = progress.records
-    for folder in report.folders:
-        write(folder / REPORT, to_json(report.as_json()))
+    for size, folder in folders.items():
+        own = replace(
+            report,
+            vocabulary=made[size].vocabulary,
+            requested_size=size,
+            bytes_per_token=report.curve[size],
+            chosen=made[size].chosen,
+            verification=made[size].verification,
+        )
+        write(folder / REPORT, to_json(own.as_json()))
+
+
+@dataclass
+class _Made:
+    """What was learned for one size, and what each library said of its files."""
+
+    vocabulary: Vocabulary
+    chosen: list[str | None]
+    verification: dict[str, str] = field(default_factory=dict)
+
+
+def _trainings(config: LearnOptions) -> list[LearnOptions]:
+    """The trainings that give all sizes: one to the largest, from which the others are cut.
+
+    But `hybrid` takes the first half of the merges otherwise than the second, so that each size is trained by itself.
+    """
+    return [_of_size(config, size) for size in config.vocab_size] if config.parity == "hybrid" else [config]
 
 
 def _of_size(config: LearnOptions, size: int) -> LearnOptions:
@@ -147,15 +182,24 @@ def _libraries(verify: bool, transformers: bool) -> tuple[str, ...] | None:
 
 
 def _fingerprints(
-    table: CountTable, config: LearnOptions, weights: Weights | None, dev: HeldOut | None
+    table: CountTable,
+    config: LearnOptions,
+    specials: Sequence[SpecialToken],
+    weights: Weights | None,
+    dev: HeldOut | None,
 ) -> dict[str, Any]:
-    """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
+    """What the vocabulary was made from: the documents, the table, and the options that decide the result.
+
+    Special tokens are in it where they are others than those of the table, which `counts` stands for.
+    """
+    own = [special_token(text) for text in table.special_tokens]
     return {
         "sources": {name: source.digest for name, source in table.sources.items()},
         "counts": table.digest,
         # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
         "options": config.model_dump(exclude={"driver_memory", "mixture"}),
         **({} if weights is None or weights.natural else {"mixture": weights.fingerprint()}),
+        **({} if list(specials) == own else {"special_tokens": [asdict(token) for token in specials]}),
         **({"development": dev.digest()} if dev and config.parity else {}),
     }
 
