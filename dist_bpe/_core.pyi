@@ -1,8 +1,8 @@
 """The native core. Arrow arrays and batches cross the border; Python objects for single words do only in test helpers.
 
 Arrays may be pyarrow's or any other that speak the Arrow C data interface. The interpreter lock is released while the
-core works; texts of less than 4 KiB are cut, normalised and checked without that, since it would take longer. Numbers are
-unsigned: ids 32 bits, counts 64 bits and checked.
+core works; texts of less than 4 KiB are cut, normalised and checked without that, since it would take longer. Numbers
+are unsigned: ids 32 bits, counts 64 bits and checked.
 
 Everywhere: what Ctrl-C raises ends a call within a second. `ValueError` is raised for arguments that do not fit one
 another, such as a source that is not there or lists of unequal length.
@@ -124,8 +124,8 @@ class Merger:
     """Iterator over the merge of spills, each an iterable of batches sorted by (word, source).
 
     Holds one batch a spill. Words with fewer than `min_word_count` occurrences, over all sources, are left out and
-    tallied. Raises `CountOverflowError` when a sum passes 2^64 - 1, and `DamagedRunError` for a spill that is not sorted
-    or has a source that is not there.
+    tallied. Raises `CountOverflowError` when a sum passes 2^64 - 1, and `DamagedRunError` for a spill that is not
+    sorted or has a source that is not there.
     """
 
     def __new__(cls, spills: Sequence[Iterable[Any]], sources: int, min_word_count: int) -> Merger: ...
@@ -139,8 +139,8 @@ class Words:
     """Unique words with weighted counts, ready to learn from.
 
     `batches` hold rows (word, source, count) with the rows of one word adjacent. A word's weighted count is the sum of
-    weights[source] * count; `min_word_count` compares the plain sum. Raises `CountOverflowError`, and `FormatError` for a
-    source that has no weight.
+    weights[source] * count; `min_word_count` compares the plain sum. Raises `CountOverflowError`, and `FormatError` for
+    a source that has no weight.
     """
 
     def __new__(cls, batches: Iterable[Any], weights: Sequence[int], min_word_count: int) -> Words: ...
@@ -154,8 +154,8 @@ class Table:
     """A count table in memory, for many trainings from it: unique words with their count in each of `sources` sources.
 
     `batches` hold rows (word, source, count) with the rows of one word adjacent. Takes the bytes of the words, 16
-    bytes a word and 12 a row. `len` is the number of unique words. Raises `CountOverflowError` when the counts of a word
-    in one source pass 2^64 - 1, and `FormatError` for a source that is not there.
+    bytes a word and 12 a row. `len` is the number of unique words. Raises `CountOverflowError` when the counts of a
+    word in one source pass 2^64 - 1, and `FormatError` for a source that is not there.
     """
 
     def __new__(cls, batches: Iterable[Any], sources: int) -> Table: ...

@@ -61,6 +61,7 @@ class LearnKeywords(TypedDict, total=False):
     min_pair_count: int
     min_word_count: int
     max_token_bytes: int | None
+    strict: bool
     special_tokens_first: bool
     pad_to_multiple: int | None
     driver_memory: int | str | None

@@ -1,4 +1,4 @@
-"""Write src/scan/class_table.rs: the general category and whitespace of each code point, as the `regex` module has them.
+"""Write src/scan/class_table.rs: the general category and whitespace of each code point, as in the `regex` module.
 
 The words of a corpus depend on these tables, and the tables of different libraries differ by thousands of letters.
 Custom patterns run through `regex`, so the named ones take their classes from the same module: one text gives one set

@@ -1,11 +1,15 @@
 """Tables on a terminal."""
 
+import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 from dist_bpe.progress import Progress, human_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
     from rich.console import Console
 
     from dist_bpe.corpus.plan import Plan
@@ -15,41 +19,108 @@ if TYPE_CHECKING:
     from dist_bpe.run.report import RunReport
 
 
+_BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+_CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDI}]")
+# Least columns that names get beside numbers, and the width of what is no terminal.
+NAME_WIDTH = 24
+PLAIN_WIDTH = 120
+
+
+def plain(text: str) -> str:
+    """Data as it may stand on a terminal: what would move the cursor, colour or turn round the text is written out."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _print(console: "Console", text: str) -> None:
+    """A line of its own, however long, with data in it: none of it is markup."""
+    console.print(plain(text), markup=False, emoji=False, soft_wrap=True)
+
+
+def _print_table(
+    console: "Console",
+    first: str,
+    columns: "Sequence[str]",
+    rows: "Sequence[Sequence[str]]",
+    sections: "Collection[int]" = (),
+) -> None:
+    """Print rows of a name and numbers: never a number cut short.
+
+    Names fold. Columns that do not fit beside each other go into further tables below, each with the names again.
+
+    Args:
+        console: where to.
+        first: the head of the names.
+        columns: the heads of the numbers.
+        rows: a name and as many texts.
+        sections: rows after which a line is left free.
+    """
+    from rich.box import SIMPLE
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    first, columns, rows = plain(first), [plain(column) for column in columns], [[*map(plain, row)] for row in rows]
+    # A column takes its text, a space on either side and one between columns; the box has one at either end.
+    room = console.width - 2
+
+    def widest(texts: "Iterable[str]") -> int:
+        return max(map(cell_len, texts), default=0)
+
+    numbers = [widest(row[i] for row in rows) for i in range(1, len(columns) + 1)]
+    widths = [max(number, min(cell_len(head), NAME_WIDTH)) for number, head in zip(numbers, columns, strict=True)]
+    name = widest([first, *(row[0] for row in rows)])
+    if min(name, NAME_WIDTH) + 3 + sum(width + 3 for width in widths) > room:
+        # Heads wrap between words, and what is longer than a name may be folds.
+        heads = [min(widest(column.split()), NAME_WIDTH) for column in columns]
+        widths = [max(number, head) for number, head in zip(numbers, heads, strict=True)]
+    left = room - 3 - sum(width + 3 for width in widths)
+    name = max(1, min(name, max(NAME_WIDTH, left), room - 6 - max(widths, default=0)))
+    at = 0
+    while at < len(columns) or not columns:
+        taken, end = name + 3, at
+        while end < len(columns) and (end == at or taken + widths[end] + 3 <= room):
+            taken += widths[end] + 3
+            end += 1
+        table = Table(box=SIMPLE)
+        table.add_column(Text(first), width=name, overflow="fold")
+        for i in range(at, end):
+            table.add_column(Text(columns[i]), width=widths[i], justify="right", overflow="fold")
+        for number, row in enumerate(rows):
+            table.add_row(*(Text(cell) for cell in [row[0], *row[at + 1 : end + 1]]), end_section=number in sections)
+        console.print(table)
+        if not columns:
+            return
+        at = end
+
+
 def show_outcomes(points: "list[tuple[str, Outcome]]", report: "BalanceReport") -> None:
     """Print the rounds and the frontier, and the weights of the best."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
     console = _console()
-    table = Table(box=SIMPLE)
-    table.add_column("", no_wrap=True)
     columns = (
         "Gini", "mean premium", "worst premium", "max/min", "worst language", "its tokens", "macro bytes/token",
         "all tokens", "seconds",
     )  # fmt: skip
-    for column in columns:
-        table.add_column(column, justify="right")
+    rows = []
     for name, outcome in points:
         premiums = outcome.premiums(report.reference)
         others = [premium for lang, premium in premiums.items() if lang != report.reference] or [1.0]
-        table.add_row(
+        rows.append([
             name, f"{outcome.gini:.4f}", f"{sum(others) / len(others):.3f}", f"{max(premiums.values()):.3f}",
             f"{outcome.max_over_min:.3f}", outcome.worst, f"{outcome.tokens[outcome.worst]:,}",
             f"{outcome.macro_bytes_per_token:.3f}", f"{sum(outcome.tokens.values()):,}", f"{outcome.seconds:.2f}",
-        )  # fmt: skip
-    console.print(table)
+        ])  # fmt: skip
+    _print_table(console, "", columns, rows)
     if report.best:
         name, best = report.best
-        console.print(f"kept: {name}; premiums are to {report.reference}")
-        table = Table("source", box=SIMPLE)
-        table.add_column("multiplier", justify="right")
-        table.add_column("tokens", justify="right")
-        for lang, multiplier in list(best.mixture.multipliers.items())[:MOST_SOURCES_SHOWN]:
-            table.add_row(lang, f"{float(multiplier):.4g}", f"{best.tokens[lang]:,}" if lang in best.tokens else "")
-        console.print(table)
+        _print(console, f"kept: {name}; premiums are to {report.reference}")
+        rows = [
+            [lang, f"{float(multiplier):.4g}", f"{best.tokens[lang]:,}" if lang in best.tokens else ""]
+            for lang, multiplier in list(best.mixture.multipliers.items())[:MOST_SOURCES_SHOWN]
+        ]
+        _print_table(console, "source", ("multiplier", "tokens"), rows)
     for text in report.warnings:
-        console.print(f"warning: {text}", soft_wrap=True, markup=False)
-    console.print(f"mixture: {report.file} (dist-bpe learn … --mixture {report.file})", soft_wrap=True, markup=False)
+        _print(console, f"warning: {text}")
+    _print(console, f"mixture: {report.file} (dist-bpe learn … --mixture {report.file})")
 
 
 def print_json(value: Any) -> None:
@@ -62,22 +133,19 @@ def print_json(value: Any) -> None:
 def _console() -> "Console":
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if known else PLAIN_WIDTH, highlight=False)
 
 
 def show_evaluation(evaluation: "Evaluation", dimension: int) -> None:
     """Print one evaluation: a table of languages, the sums, and the size curve."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
     console = _console()
-    console.print(f"{evaluation.name}: {evaluation.size:,} tokens, on {evaluation.corpus}", markup=False)
+    _print(console, f"{evaluation.name}: {evaluation.size:,} tokens, on {evaluation.corpus}")
     tokens = {name: measured.tokens for name, measured in evaluation.languages.items()}
     premiums = evaluation.premiums(tokens) if evaluation.reference else {}
-    table = Table("language", box=SIMPLE)
     columns = ["tokens", "bytes/token", "characters/token", "tokens/word", "continued words"]
-    for column in columns + ([f"premium to {evaluation.reference}", "tokens/document"] if premiums else []):
-        table.add_column(column, justify="right")
+    columns += [f"premium to {evaluation.reference}", "tokens/document"] if premiums else []
+    rows = []
     order = sorted(evaluation.languages, key=lambda name: (-premiums.get(name, 0), -tokens[name], name))
     for name in order[:MOST_SOURCES_SHOWN]:
         measured = evaluation.languages[name]
@@ -87,29 +155,31 @@ def show_evaluation(evaluation: "Evaluation", dimension: int) -> None:
         row.append(f"{ratios['continued_words']:.1%}" if "continued_words" in ratios else "")
         if premiums:
             row += [f"{premiums[name]:.3f} ({premiums[name] - 1:+.1%})", f"{measured.tokens / measured.documents:.1f}"]
-        table.add_row(name, *row)
-    console.print(table)
-    table = Table("over all", box=SIMPLE)
-    table.add_column("", justify="right")
-    for key, value in evaluation.summary().items():
-        table.add_row(key.replace("_", " "), f"{value:,.0f}" if key.endswith("tokens") else f"{value:.4f}")
-    table.add_row("worst language", evaluation.worst())
-    for kind, share in (evaluation.retained or {}).items():
-        table.add_row(f"words that are one token, {kind}", f"{share:.1%}")
-    console.print(table)
-    console.print(f"A word is one of {evaluation.segmenter}.", markup=False, soft_wrap=True)
+        rows.append([name, *row])
+    _print_table(console, "language", columns, rows)
+    rows = [
+        [key.replace("_", " "), f"{value:,.0f}" if key.endswith("tokens") else f"{value:.4f}"]
+        for key, value in evaluation.summary().items()
+    ]
+    rows.append(["worst language", evaluation.worst()])
+    rows += [
+        [f"words that are one token, {kind}", f"{share:.1%}"] for kind, share in (evaluation.retained or {}).items()
+    ]
+    _print_table(console, "over all", [""], rows)
+    _print(console, f"A word is one of {evaluation.segmenter}.")
+    for text in evaluation.notes:
+        _print(console, f"note: {text}")
     curve = evaluation.size_curve(dimension)
     if curve:
-        table = Table("size", box=SIMPLE)
-        names = ["embedding parameters", "bytes/token", "macro bytes/token"]
-        for column in names + (["Gini", "worst premium"] if premiums else []):
-            table.add_column(column, justify="right")
+        columns = ["embedding parameters", "bytes/token", "macro bytes/token"]
+        columns += ["Gini", "worst premium"] if premiums else []
+        rows = []
         for point in curve:
             row = [f"{point['embedding_parameters']:,}"]
             row += [f"{point['bytes_per_token']:.3f}", f"{point['macro_bytes_per_token']:.3f}"]
             row += [f"{point['gini']:.4f}", f"{point['worst_premium']:.3f}"] if premiums else []
-            table.add_row(f"{point['size']:,}", *row)
-        console.print(table)
+            rows.append([f"{point['size']:,}", *row])
+        _print_table(console, "size", columns, rows)
 
 
 _RATIOS = ("bytes_per_token", "characters_per_token", "fertility", "continued_words")
@@ -117,64 +187,56 @@ _RATIOS = ("bytes_per_token", "characters_per_token", "fertility", "continued_wo
 
 def show_side_by_side(evaluations: "list[Evaluation]") -> None:
     """Print evaluations on one corpus: the sums, and each language's cost, a column each."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
     console = _console()
-    console.print(f"on {evaluations[0].corpus}", markup=False)
+    _print(console, f"on {evaluations[0].corpus}")
     parallel = evaluations[0].reference is not None
-    table = Table("", box=SIMPLE)
-    for evaluation in evaluations:
-        table.add_column(evaluation.name, justify="right", overflow="fold")
-    table.add_row("size", *(f"{evaluation.size:,}" for evaluation in evaluations))
+    rows = [["size", *(f"{evaluation.size:,}" for evaluation in evaluations)]]
     sums = [evaluation.summary() for evaluation in evaluations]
     for key in dict.fromkeys(key for values in sums for key in values):
         cells = [values.get(key) for values in sums]
         shown = "{:,.0f}" if key.endswith("tokens") else "{:.4f}"
-        table.add_row(key.replace("_", " "), *("" if cell is None else shown.format(cell) for cell in cells))
-    table.add_row("worst language", *(evaluation.worst() for evaluation in evaluations))
+        rows.append([key.replace("_", " "), *("" if cell is None else shown.format(cell) for cell in cells)])
+    rows.append(["worst language", *(evaluation.worst() for evaluation in evaluations)])
     for kind in evaluations[0].retained or ():
-        table.add_row(f"one token, {kind}", *(f"{(evaluation.retained or {})[kind]:.1%}" for evaluation in evaluations))
-    table.add_section()
+        shares = [f"{(evaluation.retained or {})[kind]:.1%}" for evaluation in evaluations]
+        rows.append([f"one token, {kind}", *shares])
+    above = len(rows) - 1
     for name in list(evaluations[0].languages)[:MOST_SOURCES_SHOWN]:
-        cells = [
+        costs = [
             evaluation.premiums({n: m.tokens for n, m in evaluation.languages.items()})[name]
             if parallel
             else evaluation.languages[name].ratios().get("bytes_per_token", 0.0)
             for evaluation in evaluations
         ]
         what = f"premium to {evaluations[0].reference}" if parallel else "bytes/token"
-        table.add_row(f"{name}, {what}", *(f"{cell:.3f}" for cell in cells))
-    console.print(table)
+        rows.append([f"{name}, {what}", *(f"{cost:.3f}" for cost in costs)])
+    _print_table(console, "", [evaluation.name for evaluation in evaluations], rows, {above})
+    for text in dict.fromkeys(text for evaluation in evaluations for text in evaluation.notes):
+        _print(console, f"note: {text}")
 
 
 def show_plan(planned: "Plan", table_bytes: int) -> None:
     """Print a plan on standard output."""
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    table = Table("source", box=SIMPLE)
-    for column in ("files", "rows", "text", "sample", "shards", "left out", "core minutes"):
-        table.add_column(column, justify="right")
+    console = _console()
+    rows = []
     for source in planned.by_source():
-        rows = "?" if source.rows is None else f"{source.rows:,}"
+        number = "?" if source.rows is None else f"{source.rows:,}"
         sample = "all" if source.fraction == 1 else f"{source.fraction:.4%}"
-        table.add_row(
-            source.source, f"{source.files:,}", rows, human_bytes(source.bytes), sample, f"{source.shards:,}",
+        rows.append([
+            source.source, f"{source.files:,}", number, human_bytes(source.bytes), sample, f"{source.shards:,}",
             f"{source.left_out:,}", f"{source.core_seconds / 60:,.1f}",
-        )  # fmt: skip
-    console.print(table)
+        ])  # fmt: skip
+    columns = ("files", "rows", "text", "sample", "shards", "left out", "core minutes")
+    _print_table(console, "source", columns, rows)
     for text in planned.warnings():
-        console.print(text, soft_wrap=True, markup=False)
+        _print(console, text)
     seconds = sum(source.core_seconds for source in planned.by_source())
-    console.print(
+    _print(
+        console,
         f"counting takes about {seconds / 60:,.1f} minutes of one core with a named pattern (others take ten times as "
         f"long), and up to {human_bytes(planned.task_memory(table_bytes))} of memory a task.",
-        soft_wrap=True,
     )
-    console.print("what learning takes follows from the unique words, which counting will tell.")
+    _print(console, "what learning takes follows from the unique words, which counting will tell.")
 
 
 MOST_SOURCES_SHOWN = 60
@@ -185,64 +247,65 @@ def show_summary(report: "RunReport", progress: Progress) -> None:
     if progress.style == "json":
         _tell_summary(report, progress)
         return
-    from rich.box import SIMPLE
-    from rich.table import Table
+    from dist_bpe.counting.table import dropped_words
 
     console = _console()
     if report.table:
-        table = Table("source", box=SIMPLE)
-        for column in ("documents", "text", "words", "unique words", "bytes/token"):
-            table.add_column(column, justify="right")
-        rows = list(report.table.sources.items())
-        for name, source in sorted(rows, key=lambda row: -row[1].bytes)[:MOST_SOURCES_SHOWN]:
+        sources = sorted(report.table.sources.items(), key=lambda row: -row[1].bytes)
+        rows = []
+        for name, source in sources[:MOST_SOURCES_SHOWN]:
             ratio = report.bytes_per_token.get(name)
-            table.add_row(
+            rows.append([
                 name, f"{source.documents:,}", human_bytes(source.bytes), f"{source.words:,}",
                 f"{source.unique_words:,}", f"{ratio:.3f}" if ratio else "",
-            )  # fmt: skip
-        console.print(table)
-        if len(rows) > MOST_SOURCES_SHOWN:
-            console.print(f"… and {len(rows) - MOST_SOURCES_SHOWN} smaller sources: see manifest.json there.")
+            ])  # fmt: skip
+        columns = ("documents", "text", "words", "unique words", "bytes/token")
+        _print_table(console, "source", columns, rows)
+        if len(sources) > MOST_SOURCES_SHOWN:
+            _print(console, f"… and {len(sources) - MOST_SOURCES_SHOWN} smaller sources: see manifest.json there.")
+        if len(sources) > 1:
+            rows_told = f"{report.table.rows:,} rows, one for each unique word of each source"
+            _print(console, f"table: {rows_told} (a word that several sources have is learned from once)")
     if report.mixture:
-        table = Table("source", box=SIMPLE)
-        for column in ("raw share", "used share", "multiplier"):
-            table.add_column(column, justify="right")
-        for name, raw, used, multiplier in report.mixture[:MOST_SOURCES_SHOWN]:
-            table.add_row(name, f"{raw:.2%}", f"{used:.2%}", f"{multiplier:.4g}")
-        console.print(table)
+        rows = [
+            [name, f"{raw:.2%}", f"{used:.2%}", f"{multiplier:.4g}"]
+            for name, raw, used, multiplier in report.mixture[:MOST_SOURCES_SHOWN]
+        ]
+        _print_table(console, "source", ("raw share", "used share", "multiplier"), rows)
     if report.chosen:
         numbers = {name: report.chosen.count(name) for name in dict.fromkeys(report.chosen)}
         shown = ", ".join(
             f"{name or 'all together'} {number:,}"
             for name, number in sorted(numbers.items(), key=lambda item: -item[1])
         )
-        console.print(f"merges chosen by: {shown}", markup=False, soft_wrap=True)
+        _print(console, f"merges chosen by: {shown}")
     if len(report.curve) > 1:
-        table = Table("bytes/token at", box=SIMPLE)
-        for size in report.curve:
-            table.add_column(f"{size:,}", justify="right")
-        for name in list(report.bytes_per_token)[:MOST_SOURCES_SHOWN]:
-            table.add_row(name, *(f"{ratios[name]:.3f}" for ratios in report.curve.values()))
-        console.print(table)
+        rows = [
+            [name, *(f"{ratios[name]:.3f}" if name in ratios else "" for ratios in report.curve.values())]
+            for name in list(report.bytes_per_token)[:MOST_SOURCES_SHOWN]
+        ]
+        _print_table(console, "bytes/token at", [f"{size:,}" for size in report.curve], rows)
     if report.stages:
-        table = Table("stage", box=SIMPLE)
-        for column in ("seconds", "peak memory", "peak of a worker"):
-            table.add_column(column, justify="right")
-        for stage in report.stages:
-            worker = human_bytes(stage.worker_peak_bytes) if stage.worker_peak_bytes else ""
-            table.add_row(stage.name, f"{stage.seconds:.2f}", human_bytes(stage.peak_bytes), worker)
-        console.print(table)
+        rows = [
+            [
+                stage.name, f"{stage.seconds:.2f}", human_bytes(stage.peak_bytes),
+                human_bytes(stage.worker_peak_bytes) if stage.worker_peak_bytes else "",
+            ]
+            for stage in report.stages
+        ]  # fmt: skip
+        _print_table(console, "stage", ("seconds", "peak memory", "peak of a worker"), rows)
     if report.vocabulary is not None:
         parts = ", ".join(f"{number:,} {name}" for name, number in report.vocabulary.sizes.items())
-        console.print(f"vocabulary: {len(report.vocabulary):,} tokens ({parts})")
+        _print(console, f"vocabulary: {len(report.vocabulary):,} tokens ({parts})")
     for library, outcome in report.verification.items():
-        console.print(f"{library}: {outcome}")
-    for text in report.warnings:
-        console.print(f"warning: {text}", soft_wrap=True, markup=False)
+        _print(console, f"{library}: {outcome}")
+    dropped = dropped_words(report.table) if report.table else None
+    for text in dict.fromkeys([*([dropped] if dropped else []), *report.warnings]):
+        _print(console, f"warning: {text}")
     for folder in report.folders:
-        console.print(f"files: {folder}", soft_wrap=True, markup=False)
+        _print(console, f"files: {folder}")
     if report.table and not report.folders:
-        console.print(f"files: {report.table.folder}", soft_wrap=True, markup=False)
+        _print(console, f"files: {report.table.folder}")
 
 
 def _tell_summary(report: "RunReport", progress: Progress) -> None:
@@ -252,8 +315,9 @@ def _tell_summary(report: "RunReport", progress: Progress) -> None:
         sources=len(sources),
         **{
             name: sum(getattr(source, name) for source in sources)
-            for name in ("documents", "bytes", "words", "unique_words")
+            for name in ("documents", "bytes", "words", "dropped_words")
         },
+        rows=report.table.rows if report.table else 0,
         vocabulary=len(report.vocabulary) if report.vocabulary is not None else None,
         seconds=round(sum(stage.seconds for stage in report.stages), 3),
         peak_bytes=max((stage.peak_bytes for stage in report.stages), default=0),

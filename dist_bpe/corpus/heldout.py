@@ -3,7 +3,8 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dist_bpe import _core
+from dist_bpe.arrays import of_bytes, of_numpy, of_texts
+from dist_bpe.corpus.columns import is_text
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import plan
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import DataError, SourceError, UsageError
+from dist_bpe.errors import DataError, SourceError, UsageError, without_secrets
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.storage.files import publish
@@ -66,9 +69,14 @@ class HeldOut:
 def split(corpus: HeldOut, seed: int = 0, dev: float = 0.5) -> tuple[HeldOut, HeldOut]:
     """Split a parallel set into development and test documents by SHA-256 of seed and document name.
 
-    A document goes to the same side in every language, in every run, and whatever other documents there are.
+    Documents that share a text, in whatever languages, stay together: the smallest of their names speaks for them all.
+    Any other document goes to the same side in every run, and whatever other documents there are.
+
+    Raises:
+        UsageError: one side has no document.
     """
     assert corpus.documents is not None  # noqa: S101  # checked by those who read it
+    spokesman = _spokesmen(corpus)
 
     def first(document: str) -> bool:
         digest = hashlib.sha256(f"{seed}\n{document}".encode()).digest()
@@ -76,15 +84,39 @@ def split(corpus: HeldOut, seed: int = 0, dev: float = 0.5) -> tuple[HeldOut, He
 
     sides = []
     for side in (True, False):
-        keep = [i for i, document in enumerate(corpus.documents) if first(document) is side]
+        keep = [i for i, document in enumerate(spokesman) if first(document) is side]
         texts = {name: [documents[i] for i in keep] for name, documents in corpus.texts.items()}
         sides.append(HeldOut(corpus.name, texts, tuple(corpus.documents[i] for i in keep)))
     if not sides[0].documents or not sides[1].documents:
+        groups = len(set(spokesman))
+        together = f", {groups:,} when those that share a text are taken together" if groups < len(spokesman) else ""
         raise UsageError(
-            f"{corpus.name} has {len(corpus.documents)} documents, which leaves one side without any: take another "
-            "seed or share."
+            f"{corpus.name} has {len(corpus.documents):,} documents{together}, which leaves one side without any: take "
+            "another seed or share."
         )
     return sides[0], sides[1]
+
+
+def _spokesmen(corpus: HeldOut) -> list[str]:
+    """For each document the smallest name among those that it shares a text with, directly or through others."""
+    documents = corpus.documents or ()
+    parent = list(range(len(documents)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    seen: dict[str, int] = {}
+    for texts in corpus.texts.values():
+        for i, text in enumerate(texts):
+            if text.strip():
+                a, b = root(i), root(seen.setdefault(text, i))
+                # The one of the smaller name stays on top.
+                low, high = (a, b) if documents[a] <= documents[b] else (b, a)
+                parent[high] = low
+    return [documents[root(i)] for i in range(len(documents))]
 
 
 def write_parallel(corpus: HeldOut, path: Path) -> None:
@@ -94,57 +126,83 @@ def write_parallel(corpus: HeldOut, path: Path) -> None:
         for lang, texts in corpus.texts.items()
         for document, text in zip(corpus.documents or (), texts, strict=True)
     ]
-    lang, doc, text = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+    lang, doc, text = (of_texts(column) for column in zip(*rows, strict=True))
     with publish(path) as temporary:
-        pq.write_table(pa.table({"lang": lang, "doc": doc, "text": text}), temporary, compression="zstd")
+        pq.write_table(
+            pa.table({"lang": lang, "doc": doc, "text": text}), temporary, compression="zstd", write_page_checksum=True
+        )
+
+
+# Documents that a message about two sets names.
+MOST_NAMED = 3
 
 
 def refuse_overlap(dev: HeldOut, test: HeldOut) -> None:
     """Raise if a test set shares a document with the development set, by name or by text.
 
     Raises:
-        UsageError: it does.
+        UsageError: it does; names some of them on both sides.
     """
-    shared = sorted(set(dev.documents or ()) & set(test.documents or ()))
+    shared = [(name, name) for name in sorted(set(dev.documents or ()) & set(test.documents or ()))]
+    what = "by name"
     if not shared:
-        known = {text for texts in dev.texts.values() for text in texts if text.strip()}
-        names = test.documents or range(len(next(iter(test.texts.values()))))
-        shared = sorted(
-            {
-                str(name)
-                for texts in test.texts.values()
-                for name, text in zip(names, texts, strict=False)
-                if text in known
-            }
-        )
+        what = "by text"
+        known: dict[str, str] = {}
+        for name, text in _named_texts(dev):
+            known[text] = min(name, known.get(text, name))
+        found: dict[str, str] = {}
+        for name, text in _named_texts(test):
+            if text in known:
+                found[name] = min(known[text], found.get(name, known[text]))
+        shared = sorted(found.items())
     if shared:
-        raise UsageError(
-            f"the test set shares {len(shared):,} documents with the development set, such as {shared[0]!r}: weights "
-            "were fitted to those. Split one set in two with `dist-bpe split`."
+        named = ", ".join(
+            f"{there!r} (there {here!r})" if there != here else f"{there!r}" for there, here in shared[:MOST_NAMED]
         )
+        more = ", …" if len(shared) > MOST_NAMED else ""
+        raise UsageError(
+            f"{test.name} shares {len(shared):,} documents with the development set {dev.name}, {what}: {named}{more}. "
+            "Weights were fitted to those. Split one set in two with `dist-bpe split`, which keeps documents of equal "
+            "text on one side."
+        )
+
+
+def _named_texts(corpus: HeldOut) -> Iterator[tuple[str, str]]:
+    """The texts that are not blank, each with the name of its document, or its place where there are no names."""
+    for lang, texts in corpus.texts.items():
+        names = corpus.documents or [f"{lang} {i:,}" for i in range(1, len(texts) + 1)]
+        for name, text in zip(names, texts, strict=True):
+            if text.strip():
+                yield name, text
 
 
 def read_parallel(path: str | Path) -> HeldOut:
     """A parallel set from a Parquet file with the columns lang, doc, text: each document once in every language.
 
     Raises:
-        SourceError: no such file or column.
-        DataError: a document that is missing in a language, is there twice, or is null.
+        SourceError: no such file or column, or a column of another type.
+        DataError: a document that is missing in a language, is there twice, is null, or is no UTF-8.
     """
+    # A Path made of a URI has lost a slash, by which its login would be known.
+    given, path = path, without_secrets(re.sub(r"^([a-z0-9]{2,}):/(?!/)", r"\1://", str(path)))
     try:
-        table = pq.read_table(path, columns=["lang", "doc", "text"])
+        table = pq.read_table(
+            given, columns=["lang", "doc", "text"], use_threads=False, pre_buffer=False, page_checksum_verification=True
+        )
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path} cannot be read as Parquet: {error}.") from error
+        reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
+        raise SourceError(f"{path} cannot be read as Parquet: {reason}.") from error
     missing = {"lang", "doc", "text"} - set(table.column_names)
     if missing:
         raise SourceError(f"{path} lacks the column {min(missing)!r}; a parallel set has lang, doc and text.")
+    columns = (_values(table[name], name, path) for name in ("lang", "doc", "text"))
     found: dict[str, dict[str, str]] = {}
-    for lang, doc, text in zip(*(table[name].to_pylist() for name in ("lang", "doc", "text")), strict=True):
+    for lang, doc, text in zip(*columns, strict=True):
         if lang is None or doc is None or text is None:
             raise DataError(f"{path} has a null in the row of language {lang!r}, document {doc!r}.")
-        if str(doc) in found.setdefault(str(lang), {}):
+        if doc in found.setdefault(lang, {}):
             raise DataError(f"{path} has the document {doc!r} of language {lang!r} twice.")
-        found[str(lang)][str(doc)] = text
+        found[lang][doc] = text
     if not found:
         raise SourceError(f"{path} has no rows.")
     documents = sorted(set().union(*found.values()))
@@ -155,6 +213,26 @@ def read_parallel(path: str | Path) -> HeldOut:
     return HeldOut(
         str(path), {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents)
     )
+
+
+def _values(column: pa.ChunkedArray, name: str, path: str | Path) -> list[str | None]:
+    """A column of a parallel set as text; names of documents may be whole numbers."""
+    kind = column.type
+    if name == "doc" and pa.types.is_integer(kind):
+        return [None if value is None else str(value) for value in column.to_pylist()]
+    if not is_text(kind) or pa.types.is_null(kind):
+        raise SourceError(f"{path}: the column {name!r} holds {kind}, not text.")
+    values: list[str | None] = []
+    for chunk in column.chunks:
+        plain = chunk.dictionary_decode() if pa.types.is_dictionary(kind) else chunk
+        raw = plain.cast(pa.large_binary())
+        bad = _core.first_invalid_utf8(raw)
+        if bad:
+            raise DataError(
+                f"{path}: row {len(values) + bad[0]:,} of the column {name!r} is not UTF-8 from its byte {bad[1]} on."
+            )
+        values += raw.cast(pa.large_string()).to_pylist()
+    return values
 
 
 def read_texts(sources: Sequence[Source]) -> HeldOut:
@@ -174,9 +252,9 @@ def words_of(corpus: HeldOut, pattern: Pattern, normalization: Normalization | N
     native = pattern.name if pattern.native else None
     counter = _core.Counter(len(corpus.texts), native, [], normalization=normalization)
     for number, texts in enumerate(corpus.texts.values()):
-        counter.count(number, pa.array(texts, pa.large_string()))
+        counter.count(number, of_bytes(list(map(str.encode, texts))))
         if native is None:
             normal = (_core.normalize(text, normalization) if normalization else text for text in texts)
-            words = pa.array([word for text in normal for word in pattern.words(text)], pa.large_binary())
-            counter.add_words(number, words, pa.array(np.ones(len(words), np.uint64)))
+            words = of_bytes([word for text in normal for word in pattern.words(text)])
+            counter.add_words(number, words, of_numpy(np.ones(len(words), np.uint64)))
     return [batch for _, batch in counter.drain(1)]

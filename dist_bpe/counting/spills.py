@@ -58,18 +58,26 @@ def write_spill(path: RunPath, batches: Iterable[tuple[int, pa.RecordBatch]]) ->
 
 
 def raise_damaged(path: RunPath, commit: RunPath) -> NoReturn:
-    """Say that a spill is damaged; its commit goes, so that what it held is counted again."""
+    """Take back the commit that names a damaged file, so that its shard is counted again, and say so.
+
+    Raises:
+        DamagedRunError: always.
+    """
     commit.unlink(missing_ok=True)
     raise DamagedRunError(f"{path} is damaged or gone: what it held is counted again.")
 
 
 def end_of_spill(run: dict[str, Any]) -> int:
-    """The size in bytes that the file of a spill must have, from what its commit says of it."""
+    """The bytes that a spill's file has, from its index."""
     return max(int(frames[-1][0] + frames[-1][1]) for frames in run["partitions"].values())
 
 
 def read_slice(run: SpillSlice, pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
-    """The batches of a slice, with source numbers of the whole table; each is checked as it is read."""
+    """The batches of a slice, with source numbers of the whole table.
+
+    Raises:
+        DamagedRunError: the file is gone, or a batch is not what was written.
+    """
     mapping = of_numpy(np.array(run.sources, np.uint32))
     # Asked for at once, and not when the merge comes to it: the first batches of all runs are on their way together.
     ahead = _fetched(run, pool)

@@ -173,15 +173,25 @@ def count_shard(task: CountTask) -> dict[str, Any]:
 def committed(staging: RunPath) -> list[dict[str, Any]]:
     """The commits of shards in a staging folder, whole ones before pieces. Those that do not hold are removed.
 
-    The runs they name are checked for their size here, and for their content when they are merged.
+    A commit is of the shard that its file is named after, and so are the runs that it names. These are checked for
+    their size here, and for their content when they are merged.
     """
+
+    def holds(name: str, commit: dict[str, Any]) -> bool:
+        key = list(commit["key"])
+        own = f"shard-{key[0]:06}" + "".join(f".{piece:02}" for piece in key[1:])
+        files = {run["file"]: end_of_spill(run) for run in commit["runs"]}
+        return name == f"{own}.json" and all(
+            file.rsplit("-", 2)[0] == own and there.get(file) == size for file, size in files.items()
+        )
+
     found = []
     there = sizes(staging)
     names = sorted(name for name in there if fnmatch.fnmatchcase(name, "shard-*.json"))
     paths: list[RunPath] = [staging / name for name in names]
     read: Iterator[dict[str, Any] | None] = in_threads(unsealed, paths)
     for path, commit in zip(paths, read, strict=True):
-        if commit and all(there.get(run["file"]) == end_of_spill(run) for run in commit["runs"]):
+        if commit and holds(path.name, commit):
             found.append(commit)
         else:
             path.unlink(missing_ok=True)
@@ -189,12 +199,17 @@ def committed(staging: RunPath) -> list[dict[str, Any]]:
 
 
 def merged(staging: RunPath, folder: RunPath) -> list[dict[str, Any]]:
-    """The commits of parts in a staging folder or moved to `folder`. Those that do not hold are removed."""
+    """The commits of parts in a staging folder or moved to `folder`. Those that do not hold are removed.
+
+    A commit is of the part that its file is named after, and so is the Parquet file that it names.
+    """
     found = []
     paths: list[RunPath] = list(staging.glob("part-*.json"))
     for path in sorted(paths, key=str):
         part = unsealed(path)
-        places = [where / part["file"] for where in (staging, folder)] if part else []
+        name = path.name.removesuffix(".json")
+        own = part and name == f"part-{part['partition']:05}" and part["file"].startswith(f"{name}-")
+        places = [where / part["file"] for where in (staging, folder)] if part and own else []
         if part and any(place.exists() and sha256(place) == part["sha256"] for place in places):
             found.append(part)
         else:

@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from dist_bpe.arrays import to_numpy
 from dist_bpe.corpus.heldout import HeldOut, words_of
-from dist_bpe.counting.table import CountTable
+from dist_bpe.counting.table import CountTable, dropped_words
 from dist_bpe.errors import UsageError
 from dist_bpe.learning.mixture import REST, Temperature
 from dist_bpe.learning.trainer import Outcome, Trainer
@@ -107,6 +108,10 @@ Bounds = Mapping[str, float] | None
 
 def _bounds(trainer: Trainer, caps: Bounds, floors: Bounds) -> dict[str, tuple[float, float]]:
     """The least and the most leaning of each language."""
+    for option, given in (("cap", caps), ("floor", floors)):
+        for name in given or {}:
+            if name != REST and name not in trainer.languages:
+                raise UsageError(f"a {option} names {name!r}; there are: {', '.join(trainer.languages)}.")
     bounds = {}
     for name in trainer.languages:
         low, high = (
@@ -152,6 +157,20 @@ def frontier(trainer: Trainer, balanced: Outcome, rounds: int = 3) -> list[tuple
         outcome, leaning = balance(trainer, beta=beta, rounds=rounds if beta else 1, tolerance=0.02, start=leaning)
         points.append((f"dial {beta:g}" if beta else "equal documents", outcome))
     return [*points, ("balanced", balanced)]
+
+
+def refuse_beside_search(**options: bool) -> None:
+    """Raise for options that a search takes no notice of; each is given by its name, with whether it was asked for.
+
+    Raises:
+        UsageError: one was.
+    """
+    for name, asked in options.items():
+        if asked:
+            raise UsageError(
+                f"{name} has no effect on a search, which tries temperatures and dials of its own: leave it out, or "
+                "the search."
+            )
 
 
 def search(
@@ -223,8 +242,13 @@ def balance_warnings(table: CountTable, dev: HeldOut | None, outcome: Outcome, r
     """What limits a balance: a small development set, a pattern whose floor binds, text that is not translated."""
     found = []
     if dev is None:
-        return ["measured on the training text itself: say how even it is on held-out text by `dist-bpe evaluate`."]
-    if dev.documents is not None:
+        found.append(
+            "measured on the training text itself: say how even it is on held-out text by `dist-bpe evaluate`."
+        )
+        dropped = dropped_words(table)
+        if dropped:
+            found.append(dropped)
+    elif dev.documents is not None:
         expected = UNSEEN / math.sqrt(len(dev.documents))
         if expected > SMALL_GINI:
             found.append(
@@ -242,7 +266,8 @@ def balance_warnings(table: CountTable, dev: HeldOut | None, outcome: Outcome, r
             found.append(bound)
     silent = [name for name in table.sources if name not in outcome.tokens]
     if silent:
-        found.append(f"sources without development text keep their equal-document weight: {', '.join(silent)}.")
+        what = "development text" if dev is not None else "words in the table"
+        found.append(f"sources without {what} keep their equal-document weight: {', '.join(silent)}.")
     return found
 
 
@@ -292,7 +317,7 @@ def _floors(dev: HeldOut, table: CountTable, outcome: Outcome) -> str:
 def _word_totals(dev: HeldOut, pattern: str, normalization: Normalization | None) -> dict[str, int]:
     totals = [0] * len(dev.texts)
     for batch in words_of(dev, find(pattern), normalization):
-        for source, count in zip(batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True):
+        for source, count in zip(to_numpy(batch.column(1)).tolist(), to_numpy(batch.column(2)).tolist(), strict=True):
             totals[source] += count
     return dict(zip(dev.texts, totals, strict=True))
 

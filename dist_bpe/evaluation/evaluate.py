@@ -18,7 +18,7 @@ import regex
 from dist_bpe import _core
 from dist_bpe.arrays import of_numpy, to_numpy
 from dist_bpe.corpus.heldout import HeldOut, words_of
-from dist_bpe.counting.table import CountTable, word_starts
+from dist_bpe.counting.table import CountTable, dropped_words, word_starts
 from dist_bpe.errors import UsageError
 from dist_bpe.evaluation.tokenizers import Tokenizer
 from dist_bpe.formulas import RENYI_ALPHA, gini, renyi_efficiency
@@ -34,7 +34,11 @@ SEGMENTERS = {
 
 @dataclass
 class Measured:
-    """Totals of one language; what was not measured is 0."""
+    """Totals of one language; what was not measured is 0.
+
+    Bytes, characters and tokens are of one and the same text: the documents as they stand, or on a count table the
+    words that it holds. `special_tokens` were cut out before these and are in none of them.
+    """
 
     documents: int = 0
     bytes: int = 0
@@ -43,6 +47,7 @@ class Measured:
     words: int = 0
     word_tokens: int = 0
     continued: int = 0
+    special_tokens: int = 0
 
     def ratios(self) -> dict[str, float]:
         """Bytes and characters per token, fertility, continued words; only those that were measured."""
@@ -67,6 +72,7 @@ class Evaluation:
         reference: the language that premiums compare with; None where the text is not parallel.
         curve: (vocabulary size, tokens by language) of the vocabularies cut from this one.
         retained: shares of a word list that are one token, bare and after a space.
+        notes: sentences on what the numbers do not tell.
     """
 
     name: str
@@ -78,6 +84,7 @@ class Evaluation:
     reference: str | None = None
     curve: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     retained: dict[str, float] | None = None
+    notes: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
         """Over all languages: totals, macro means, and on a parallel set the measures of evenness."""
@@ -156,6 +163,7 @@ class Evaluation:
             },
             "curve": self.size_curve(dimension),
             "retained": self.retained,
+            "notes": self.notes,
         }
 
 
@@ -172,6 +180,35 @@ def segment(text: str, segmenter: str) -> list[str]:
 
 
 # ---- measuring
+
+
+def refuse_idle(
+    *,
+    text: bool,
+    parallel: bool,
+    segmenter: str | None = None,
+    word_list: bool = False,
+    reference: str | None = None,
+    text_column: str | None = None,
+    group_by: str | None = None,
+) -> None:
+    """Raise for options of measuring that would do nothing, given what is measured on; None is an option not given.
+
+    A count table has words already, cut by its pattern, and no documents. Premiums are of parallel text.
+
+    Raises:
+        UsageError: there is one; it says what would give it a meaning.
+    """
+    idle = [
+        ("--segmenter", segmenter is not None, text or parallel, "--text or --parallel"),
+        ("--word-list", word_list, text or parallel, "--text or --parallel"),
+        ("--reference", reference is not None, parallel, "--parallel"),
+        ("--text-column", text_column is not None, text, "--text"),
+        ("--group-by", group_by is not None, text, "--text"),
+    ]
+    for option, given, used, way_out in idle:
+        if given and not used:
+            raise UsageError(f"{option} has no effect here: it goes with {way_out}.")
 
 
 def on_texts(
@@ -226,7 +263,7 @@ def on_texts(
     if tokenizer.vocabulary is not None:
         vocabulary = tokenizer.vocabulary
         batches = words_of(corpus, vocabulary.pattern, vocabulary.normalization)
-        evaluation.curve = _curve(vocabulary, batches, list(languages), dict.fromkeys(languages, 0))
+        evaluation.curve = _curve(vocabulary, batches, list(languages))
     if word_list:
         evaluation.retained = {
             kind: sum(len(ids) == 1 for ids in tokenizer.encode([space + word for word in word_list])) / len(word_list)
@@ -238,7 +275,8 @@ def on_texts(
 def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation:
     """Measure a vocabulary on a whole corpus by its count table: each unique word is encoded once.
 
-    Words are those of the pattern. Special tokens that were cut out count as one token each.
+    Words are those of the pattern, as the table has them: those that `min_word_count` dropped are in no number here,
+    and those that `max_word_bytes` cut stand there in pieces. Special tokens are counted apart.
 
     Raises:
         UsageError: the table was counted with another pattern, so its words are not what this vocabulary encodes.
@@ -251,13 +289,13 @@ def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation
         )
     sources = list(table.sources)
     languages = {
-        name: Measured(documents=source.documents, bytes=source.bytes, tokens=source.special_tokens)
+        name: Measured(documents=source.documents, special_tokens=source.special_tokens)
         for name, source in table.sources.items()
     }
     encoder = _core.Encoder(*merge_columns(vocabulary.data.merges), None, [], [], 0)
     shape = len(sources)
     frequencies = np.zeros(BYTES + len(vocabulary.data.merges), np.uint64)
-    tokens, words, continued, characters = (np.zeros(shape, np.uint64) for _ in range(4))
+    tokens, words, continued, characters, sizes = (np.zeros(shape, np.uint64) for _ in range(5))
     for batch in table.batches():
         column, source, count = batch.column(0), to_numpy(batch.column(1)), to_numpy(batch.column(2))
         # A word is encoded once, whatever the number of its rows.
@@ -273,31 +311,33 @@ def on_table(vocabulary: Vocabulary, name: str, table: CountTable) -> Evaluation
         np.add.at(continued, source, count * (row_lengths > 1))
         length = to_numpy(pc.utf8_length(column.cast(pa.string()))).astype(np.uint64)
         np.add.at(characters, source, length * count)
+        np.add.at(sizes, source, to_numpy(pc.binary_length(column)).astype(np.uint64) * count)
     for i, measured in enumerate(languages.values()):
-        measured.tokens += int(tokens[i])
-        measured.characters = int(characters[i])
+        measured.bytes, measured.characters, measured.tokens = int(sizes[i]), int(characters[i]), int(tokens[i])
         measured.words, measured.word_tokens, measured.continued = int(words[i]), int(tokens[i]), int(continued[i])
-    specials = {name: source.special_tokens for name, source in table.sources.items()}
+    pieces = f", those of more than {table.max_word_bytes:,} bytes in pieces" if table.max_word_bytes else ""
+    dropped = dropped_words(table)
     return Evaluation(
         name,
         len(vocabulary),
         f"the count table in {table.folder}",
-        f"words of the pattern {vocabulary.pattern.name or vocabulary.pattern.regex}",
+        f"words of the pattern {vocabulary.pattern.name or vocabulary.pattern.regex}{pieces}",
         languages,
-        np.append(frequencies, np.uint64(sum(specials.values()))),
-        curve=_curve(vocabulary, table.batches(), sources, specials),
+        frequencies,
+        curve=_curve(vocabulary, table.batches(), sources),
+        notes=[dropped] if dropped else [],
     )
 
 
 def _curve(
-    vocabulary: Vocabulary, batches: Iterable[pa.RecordBatch], names: Sequence[str], specials: Mapping[str, int]
+    vocabulary: Vocabulary, batches: Iterable[pa.RecordBatch], names: Sequence[str]
 ) -> list[tuple[int, dict[str, int]]]:
     """Tokens by language at 512, 1,024, … up to the whole: a merge takes one token away at each place it replaces."""
     replaced, tokens = _core.replay(*merge_columns(vocabulary.data.merges), batches, len(names))
     base = BYTES + len(vocabulary.special_tokens)
     most = base + len(vocabulary.data.merges)
     sizes = [size for size in (1 << power for power in range(9, 40)) if base <= size < most] + [most]
-    at_end = [specials[name] + pc.sum(left).as_py() for name, left in zip(names, tokens, strict=True)]
+    at_end = [pc.sum(left).as_py() or 0 for left in tokens]
     return [
         (
             size,

@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dist_bpe.arrays import to_numpy
 from dist_bpe.counting.table import CountTable, word_starts
 from dist_bpe.errors import UsageError
 from dist_bpe.progress import human_bytes
-from dist_bpe.storage.files import opened
 
 
 def learn_bytes(words: int, size: int) -> int:
@@ -54,10 +52,7 @@ def check_memory(
         UsageError: names the `min_word_count` that would fit, and the share of text that it drops.
     """
     rows = sum(source.unique_words for source in table.sources.values())
-    size = 0  # of each row's word, as if none stood in two sources
-    for part in table.parts:
-        metadata = pq.read_metadata(opened(part))
-        size += sum(metadata.row_group(i).column(0).total_uncompressed_size for i in range(metadata.num_row_groups))
+    size = table.word_bytes_bound()  # of each row's word, as if none stood in two sources
     beside = kept_bytes(rows, rows, size) if kept else 0
     if beside + learn_bytes(rows, size) <= memory:
         return

@@ -6,9 +6,11 @@ Teaching modes (characters, end-of-word markers, other ties) are served by the s
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from dist_bpe import _core
+from dist_bpe.arrays import of_bytes, of_numpy, to_numpy
 from dist_bpe.counting.spills import SPILL_SCHEMA
 from dist_bpe.errors import UsageError
 from dist_bpe.learning.mixture import Weights
@@ -35,6 +37,25 @@ class Learned:
 
     def __len__(self) -> int:
         return int(self.merges.num_rows)
+
+    def bytes_per_token(self, merges: int) -> dict[str, float]:
+        """Bytes of each source's words over the tokens that the first `merges` merges leave of them.
+
+        Both totals are of the words in the table: neither special tokens nor words that were dropped are in them.
+        Sources without words are left out.
+        """
+        lengths = [1] * _core.BYTES
+        for left, right in zip(*(self.merges.column(i).to_pylist() for i in (0, 1)), strict=True):
+            lengths.append(lengths[left] + lengths[right])
+        ratios = {}
+        for name, array in self.tokens.items():
+            left_over = to_numpy(array).tolist()
+            size = sum(number * length for number, length in zip(left_over, lengths, strict=True))
+            # A merge takes one token away at each place it replaces, so what later merges took is put back.
+            tokens = sum(left_over) + sum(to_numpy(self.replaced[name])[merges:].tolist())
+            if tokens:
+                ratios[name] = size / tokens
+        return ratios
 
 
 def learn_merges(
@@ -107,9 +128,9 @@ def batches_of_mapping(words: Mapping[str, int] | Mapping[bytes, int]) -> Callab
             part = order[first : first + BATCH_WORDS]
             yield pa.record_batch(
                 [
-                    pa.array([keys[i] for i in part], pa.binary()),
-                    pa.array([0] * len(part), pa.uint32()),
-                    pa.array([counts[i] for i in part], pa.uint64()),
+                    of_bytes([keys[i] for i in part]),
+                    of_numpy(np.zeros(len(part), np.uint32)),
+                    of_numpy(np.array([counts[i] for i in part], np.uint64)),
                 ],
                 schema=SPILL_SCHEMA,
             )

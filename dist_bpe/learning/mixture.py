@@ -7,6 +7,7 @@ integers alone: then nothing depends on the order of additions, and equal mixtur
 
 import decimal
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +22,7 @@ from dist_bpe.options import Options, in_one_sentence, option
 
 REST = "*"
 SCALE = 1 << 16
+MOST_DIGITS = 30
 
 
 def _ratio(value: Any) -> Fraction:
@@ -28,9 +30,15 @@ def _ratio(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, decimal.Decimal)):
         raise ValueError("a number is needed, such as 3, 0.25 or '1/3'")  # noqa: TRY004  # pydantic takes ValueError
     try:
-        ratio = Fraction(str(value))
+        text = str(value)
+        # Written out, "1e999999999" would be a gigabyte of digits.
+        if any(abs(int(exponent)) > MOST_DIGITS for exponent in re.findall(r"[eE]([+-]?\d+)", text)):
+            text = "too large or too small"
+        ratio = Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError("a number is needed, such as 3, 0.25 or '1/3'") from error
+    if ratio and not 10**-MOST_DIGITS <= abs(ratio) <= 10**MOST_DIGITS:
+        raise ValueError(f"it must have {MOST_DIGITS} digits at most")
     if ratio < 0:
         raise ValueError("it must not be negative")
     return ratio
@@ -99,6 +107,17 @@ class Mixture(Options):
             raise ValueError(f"{' and '.join(given)} exclude each other")
         if self.unimax == 0:
             raise ValueError("unimax must allow some passes, more than 0")
+        if self.alpha is not None and self.alpha > 1:
+            raise ValueError("alpha must lie between 0 (all sources alike) and 1 (as they stand)")
+        if not (given or self.multipliers or self.caps):
+            idle = next(
+                (name for name, as_it_is in (("unit", "bytes"), ("scale", SCALE)) if getattr(self, name) != as_it_is),
+                None,
+            )
+            if idle:
+                raise ValueError(
+                    f"{idle} has no effect by itself: it goes with alpha, unimax, shares, multipliers or caps"
+                )
         return self
 
     def as_toml(self) -> str:

@@ -54,6 +54,9 @@ class LearnOptions(Options):
     min_pair_count: int = option(2, "The least count of a pair that is merged, in raw counts.", ge=1)
     min_word_count: int = option(1, "Rarer words take no part in learning.", ge=1)
     max_token_bytes: int | None = option(None, "No token is longer than this, in bytes.", ge=2)
+    strict: bool = option(
+        False, "A vocabulary that cannot have the size asked for is an error; otherwise a warning says how many it has."
+    )
     special_tokens_first: bool = option(False, "Special tokens take the ids from 0 on instead of the last ones.")
     pad_to_multiple: int | None = option(
         None, "Reserved tokens are added until the size is a multiple of this.", metavar="N", ge=1
@@ -74,9 +77,10 @@ class LearnOptions(Options):
         """
         least = _core.BYTES + len(special_tokens)
         if self.vocab_size[0] < least:
+            tokens = f"{len(special_tokens)} special token{'' if len(special_tokens) == 1 else 's'}"
             raise UsageError(
-                f"vocab_size {self.vocab_size[0]:,} is too small: {_core.BYTES} bytes and {len(special_tokens)} special "
-                f"tokens alone take {least:,}. Ask for {least:,} or more."
+                f"vocab_size {self.vocab_size[0]:,} is too small: {_core.BYTES} bytes and {tokens} alone take "
+                f"{least:,}. Ask for {least:,} or more."
             )
         return self.largest - least
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dist_bpe import _core
+from dist_bpe.arrays import of_numpy
 from dist_bpe.corpus.heldout import HeldOut, words_of
 from dist_bpe.counting.table import CountTable
 from dist_bpe.errors import UsageError
@@ -91,7 +93,8 @@ class Trainer:
         config: size and thresholds; its mixture is not looked at.
         specials: the special tokens of the vocabulary, which take their part of the size.
         dev: a parallel set, whose tokens are the costs. Or any held-out text together with targets, or None to measure
-            on the table itself: then a language's cost is its tokens per byte times its target.
+            on the table itself: then a language's cost is its tokens per byte times its target, both of the words that
+            the table holds: special tokens, and words that were dropped, are in neither.
         targets: for each language, and `*` for the rest, the bytes per token it is to have in relation to the others;
             1 by default.
         words: the table in memory, where another of these has it already.
@@ -135,7 +138,14 @@ class Trainer:
             self.bytes = {name: sum(len(text.encode()) for text in texts) for name, texts in dev.texts.items()}
         else:
             self.dev = self.words
-            self.bytes = {name: sizes[name] for name in self.languages}
+            # Without any merge each byte is a token, and so these are the bytes of the words that the table holds.
+            nothing = of_numpy(np.zeros(0, np.uint32))
+            _, left = self.words.replay(nothing, nothing)
+            held = {name: pc.sum(array).as_py() or 0 for name, array in zip(self.sources, left, strict=True)}
+            self.languages = [name for name in self.languages if held[name]]
+            if not self.languages:
+                raise UsageError(f"{table.folder} holds no words to measure on.")
+            self.bytes = {name: held[name] for name in self.languages}
         empty = next((name for name in self.languages if not self.bytes[name]), None)
         if empty is not None:
             raise UsageError(f"{dev.name if dev else table.folder} has no text of {empty!r} to measure on.")

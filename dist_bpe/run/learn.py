@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dist_bpe import memory
 from dist_bpe.arrays import to_numpy
 from dist_bpe.corpus.heldout import HeldOut
 from dist_bpe.counting.table import CountTable
-from dist_bpe.errors import CountOverflowError, UsageError
+from dist_bpe.errors import CountOverflowError, RunError, UsageError
 from dist_bpe.learning.memory import check_memory
 from dist_bpe.learning.merges import Learned, learn_merges
 from dist_bpe.learning.mixture import Mixture, Weights
@@ -72,12 +71,7 @@ def run_learn(
     made = Made(resolve(table.pattern), table.normalization, specials, options)
     training = Training(vocabulary_of(learned, made), learned, weights, chosen=chosen)
     for size in options.vocab_size:
-        merges = size - BYTES - len(specials)
-        for name, source in table.sources.items():
-            # A merge takes one token away at each place it replaces, so what later merges took is put back.
-            tokens = pc.sum(learned.tokens[name]).as_py() + (pc.sum(learned.replaced[name][merges:]).as_py() or 0)
-            if tokens + source.special_tokens:
-                training.curve.setdefault(size, {})[name] = source.bytes / (tokens + source.special_tokens)
+        training.curve[size] = learned.bytes_per_token(size - BYTES - len(specials))
     return training
 
 
@@ -147,11 +141,25 @@ def _learn_parity(
 
 
 def _warn_if_short(learned: Learned, options: LearnOptions, wanted: int, progress: Progress) -> None:
-    if len(learned) < wanted:
-        progress.warn(
-            f"the text ran out of pairs with a count of {options.min_pair_count} or more at merge {len(learned):,}: "
-            f"the vocabulary has {options.largest - wanted + len(learned):,} tokens instead of {options.largest:,}."
-        )
+    """Say that the vocabulary is smaller than the size that was asked for, or with `strict` raise it.
+
+    Raises:
+        RunError: it is, and `strict` was asked for.
+    """
+    if len(learned) >= wanted:
+        return
+    size = options.largest - wanted + len(learned)
+    short = f"the vocabulary has {size:,} tokens instead of the {options.largest:,} that were asked for: "
+    reason = (
+        f"the text ran out of pairs with a count of {options.min_pair_count:,} or more at merge {len(learned):,}"
+        + (f" (no token may have more than {options.max_token_bytes:,} bytes)" if options.max_token_bytes else "")
+        + "."
+    )
+    way_out = f" Count more text, ask for {size:,} tokens or fewer"
+    way_out += ", or lower min_pair_count." if options.min_pair_count > 1 else "."
+    if options.strict:
+        raise RunError(short + reason + way_out + " No vocabulary was written, since strict was asked for.")
+    progress.warn(short + reason + " A folder named after a size keeps the one asked for." + way_out)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from dist_bpe.corpus.heldout import HeldOut
 from dist_bpe.counting.table import CountTable
@@ -13,7 +14,7 @@ from dist_bpe.pretokenize.preparation import SpecialToken
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import ExportOptions, RunConfig
 from dist_bpe.run.count import Counted, run_count
-from dist_bpe.run.learn import run_learn
+from dist_bpe.run.learn import Training, run_learn
 from dist_bpe.run.report import RunReport
 from dist_bpe.storage.files import RunPath, parse_path, read_json, sizes, to_json, write
 from dist_bpe.storage.layout import MANIFEST, REPORT, VOCABULARIES
@@ -50,50 +51,71 @@ def learn_and_export(
     """Learn vocabularies of all sizes from a run's table, and export each beside the others."""
     table = counted.table
     check_special_tokens(specials)
-    wanted = options.merges(specials)
+    options.merges(specials)
     folders = _folders(parse_path(run), options, export_options)
+    origin = Origin(table, specials, dev)
     if not export_options.overwrite:
         weights = None if options.parity else options.mixture.weights(table.sizes(options.mixture.unit))
-        _refuse_finished(folders, lambda size: _fingerprints(table, _of_size(options, size), weights, dev))
-    training = run_learn(table, options, specials, dev, progress)
-    largest = training.vocabulary
-    verification: dict[str, str] = {}
+        _refuse_finished(folders, lambda size: origin.fingerprints(_of_size(options, size), weights))
+    made: dict[int, _Made] = {}
+    for part in _trainings(options):
+        training = run_learn(table, part, specials, dev, progress)
+        made |= {size: _Made(training, part, size, specials) for size in part.vocab_size}
     with progress.stage("export", unit="files") as stage:
         for size, folder in folders.items():
-            vocabulary = largest
-            if size < options.largest:
-                vocabulary = largest.cut(min(size, options.largest - wanted + len(training.learned)))
-                if options.pad_to_multiple:
-                    vocabulary = Vocabulary(vocabulary.data.padded(options.pad_to_multiple))
-            verification = export(
-                vocabulary,
+            made[size].verification = export(
+                made[size].vocabulary,
                 folder,
                 export_options.formats,
                 libraries=libraries_of(export_options),
-                fingerprints=_fingerprints(table, _of_size(options, size), training.weights, dev),
+                fingerprints=origin.fingerprints(_of_size(options, size), made[size].training.weights),
             )
             stage.advance(len(sizes(folder)))
-    for text in not_carried(largest.data, export_options.formats):
+    for text in not_carried(made[options.largest].vocabulary.data, export_options.formats):
         progress.warn(text)
-    natural = training.weights is None or training.weights.natural
-    report = RunReport(
-        str(run),
-        table,
-        progress.records,
-        largest,
-        options.largest,
-        [] if natural or not training.weights else training.weights.rows(),
-        training.curve.get(options.largest, {}),
-        training.curve,
-        training.chosen,
-        list(folders.values()),
-        verification,
-        progress.warnings,
-        counted.left_out,
-    )
-    for folder in report.folders:
+    curve = {size: made[size].training.curve[size] for size in options.vocab_size}
+    for size, folder in folders.items():
+        weights = made[size].training.weights
+        report = RunReport(
+            str(run),
+            table,
+            progress.records,
+            made[size].vocabulary,
+            size,
+            weights.rows() if weights and not weights.natural else [],
+            curve[size],
+            curve,
+            made[size].chosen,
+            list(folders.values()),
+            made[size].verification,
+            progress.warnings,
+            counted.left_out,
+        )
         write(folder / REPORT, to_json(report.as_json()))
-    return report
+    return report  # of the largest, which comes last
+
+
+class _Made:
+    """What was learned for one size, and what each library said of its files."""
+
+    def __init__(self, training: Training, options: LearnOptions, size: int, specials: Sequence[SpecialToken]) -> None:
+        self.training = training
+        merges = options.merges(specials) - (options.largest - size)
+        self.chosen = training.chosen[:merges]
+        self.verification: dict[str, str] = {}
+        self.vocabulary = training.vocabulary
+        if size < options.largest:
+            self.vocabulary = training.vocabulary.cut(min(size, size - merges + len(training.learned)))
+            if options.pad_to_multiple:
+                self.vocabulary = Vocabulary(self.vocabulary.data.padded(options.pad_to_multiple))
+
+
+def _trainings(options: LearnOptions) -> list[LearnOptions]:
+    """The trainings that give all sizes: one to the largest, from which the others are cut.
+
+    But `hybrid` takes the first half of the merges otherwise than the second, so that each size is trained by itself.
+    """
+    return [_of_size(options, size) for size in options.vocab_size] if options.parity == "hybrid" else [options]
 
 
 def _folders(run: RunPath, options: LearnOptions, export_options: ExportOptions) -> dict[int, RunPath]:
@@ -132,18 +154,28 @@ def libraries_of(options: ExportOptions) -> tuple[str, ...] | None:
     return (*DEFAULT_LIBRARIES, "transformers") if options.verify_transformers else DEFAULT_LIBRARIES
 
 
-def _fingerprints(
-    table: CountTable, options: LearnOptions, weights: Weights | None, dev: HeldOut | None
-) -> dict[str, Any]:
-    """What the vocabulary was made from: the documents, the table, and the options that decide the result."""
-    return {
-        "sources": {name: source.digest for name, source in table.sources.items()},
-        "counts": table.digest,
-        # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
-        "options": options.model_dump(exclude={"driver_memory", "mixture"}),
-        **({} if weights is None or weights.natural else {"mixture": weights.fingerprint()}),
-        **({"development": dev.digest()} if dev and options.parity else {}),
-    }
+class Origin(NamedTuple):
+    """What vocabularies are made from."""
+
+    table: CountTable
+    specials: Sequence[SpecialToken]
+    dev: HeldOut | None
+
+    def fingerprints(self, options: LearnOptions, weights: Weights | None) -> dict[str, Any]:
+        """The documents, the table, and the options that decide the result, for the manifest.
+
+        Special tokens are in it where they are others than those of the table, which `counts` stands for.
+        """
+        own = list(self.specials) == self.table.specials
+        return {
+            "sources": {name: source.digest for name, source in self.table.sources.items()},
+            "counts": self.table.digest,
+            # The weights decide, not the words they were asked for with: equal ones shall give equal bytes.
+            "options": options.model_dump(exclude={"driver_memory", "mixture", "strict"}),
+            **({} if weights is None or weights.natural else {"mixture": weights.fingerprint()}),
+            **({} if own else {"special_tokens": [asdict(token) for token in self.specials]}),
+            **({"development": self.dev.digest()} if self.dev and options.parity else {}),
+        }
 
 
 def export_vocabulary(path: str | RunPath, output: str | RunPath, options: ExportOptions) -> list[str]:

@@ -1,19 +1,22 @@
 """The count table: equal to a plain Counter, and the same bytes whatever ran where, how often and in which order."""
 
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import regex
 from conftest import Writer, random_document
-from helpers import hashes, quiet
+from helpers import hashes, quiet, run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +24,10 @@ import dist_bpe
 from dist_bpe import _core, errors
 from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.spills import SPILL_SCHEMA
-from dist_bpe.counting.tasks import CountTask, count_shard
+from dist_bpe.counting.table import _checksum, dropped_words
+from dist_bpe.counting.tasks import CountTask, committed, count_shard, merge_part, merge_tasks, merged
 from dist_bpe.pretokenize.checks import resolve
-from dist_bpe.storage.files import unsealed
+from dist_bpe.storage.files import sealed, sha256, unsealed
 
 
 def table_of(table: dist_bpe.CountTable) -> dict[tuple[bytes, str], int]:
@@ -281,3 +285,225 @@ def test_scanned_words_of_a_column_equal_regex_words() -> None:
     counter.count(0, pa.array(texts))
     found = {row["word"]: row["count"] for _, batch in counter.drain(3) for row in batch.to_pylist()}
     assert found == {word: n for (word, _), n in expected({"a": texts}, "cl100k").items()}
+
+
+@pytest.fixture
+def made(write: Writer, tmp_path: Path, documents: list[str]) -> dist_bpe.CountTable:
+    """A small table of two sources in three parts, and a vocabulary of it."""
+    write("x.parquet", documents[:40])
+    write("y.parquet", documents[40:60])
+    sources = [dist_bpe.Source(name, str(tmp_path / f"{name}.parquet")) for name in "xy"]
+    table = quiet(*sources, output=tmp_path / "run", partitions=3)
+    assert run("learn", tmp_path / "run", "--vocab-size", "300", "--no-verify").exit_code == 0
+    return table
+
+
+def test_one_flipped_bit_in_a_part_is_found(made: dist_bpe.CountTable, tmp_path: Path) -> None:
+    folder = made.folder.parent
+    shutil.copytree(folder, tmp_path / "other")
+    for part in made.parts:
+        content = part.read_bytes()
+        for place in (4, len(content) // 3, len(content) // 2, len(content) - 12):
+            part.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+            for command in (
+                ["learn", folder, "--vocab-size", "400"],
+                ["evaluate", folder / "vocabularies" / "300", "--table", folder],
+                ["balance", folder, "--vocab-size", "300"],
+                ["add", folder, tmp_path / "other", "-o", tmp_path / "sum"],
+            ):
+                ran = run(*command)
+                assert ran.exit_code == 4, (command, ran.stderr)
+                assert f"{part} is damaged" in ran.stderr
+        part.write_bytes(content[:-5])
+        assert run("learn", folder, "--vocab-size", "400").exit_code == 4
+        part.write_bytes(content)
+    assert {path.name for path in (folder / "vocabularies").iterdir()} == {"300"}
+    assert not (tmp_path / "sum" / "counts").exists()
+    assert not (folder / "mixtures").exists()
+    assert run("learn", folder, "--vocab-size", "400", "--no-verify").exit_code == 0
+
+
+def test_a_part_is_read_for_its_hash_once(made: dist_bpe.CountTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+
+    def noted(path: Path) -> str:
+        seen.append(path)
+        return sha256(path)
+
+    monkeypatch.setattr("dist_bpe.counting.table.sha256", noted)
+    dist_bpe.learn(made, vocab_size=300, progress="silent")  # reads the footers, and the table twice
+    assert seen == list(made.parts)
+
+
+def test_a_part_that_goes_while_it_is_read_is_named(made: dist_bpe.CountTable) -> None:
+    part = made.parts[1]
+    made.check(1)
+    part.write_bytes(b"PAR1" + bytes(100))
+    with pytest.raises(errors.FormatError, match=rf"{part} cannot be read: .*Restore it, or count again"):
+        list(made.batches())
+    part.unlink()
+    with pytest.raises(errors.FormatError, match=rf"{part} is gone"):
+        list(made.batches())
+    with pytest.raises(errors.FormatError, match=f"lacks {part}"):
+        dist_bpe.CountTable.open(made.folder)
+
+
+def changed(values: dict[str, Any], *keys: str | int, to: object) -> dict[str, Any]:
+    """A manifest with another value at one place and a checksum that fits."""
+    made: dict[str, Any] = json.loads(json.dumps(values))
+    place: Any = made
+    for key in keys[:-1]:
+        place = place[key]
+    if to is KeyError:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = to
+    return made | ({"checksum": _checksum(made)} if "checksum" in made else {})
+
+
+WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
+    (("kind",), "vocabulary", "is no count table of format 1"),
+    (("format_version",), 2, "is no count table of format 1"),
+    (("format_version",), "1", "is no count table of format 1"),
+    (("sources",), [], "sources: "),
+    (("sources", "x"), 7, "sources.x: "),
+    (("sources", "x", "words"), "12", "sources.x.words: "),
+    (("sources", "x", "words"), -1, "sources.x.words: "),
+    (("sources", "x", "bytes"), 2**64, "sources.x.bytes: "),
+    (("sources", "x", "digest"), "0", "sources.x.digest: "),
+    (("sources", "x", "unique_words"), 1, "rows, and its sources"),
+    (("sources",), {"y": {}, "x": {}}, "not in the order of their names"),
+    (("parts",), None, "parts: "),
+    (("parts", 0), "part-00000.parquet", "parts.0: "),
+    (("parts", 0, "rows"), True, "parts.0.rows: "),
+    (("parts", 0, "file"), "../../elsewhere.parquet", "parts.0.file: "),
+    (("parts", 0, "sha256"), "0" * 64, "do not fit together"),
+    (("parts", 0), KeyError, "has 2 parts instead of 3"),
+    (("pattern",), "gpt2", "pattern: "),
+    (("pattern", "name"), "gpt3", "unknown pattern 'gpt3'"),
+    (("pattern", "name"), "o200k", "has another regular expression there"),
+    (("pattern",), {"name": None, "regex": "[", "unicode_tables": "1"}, "does not compile"),
+    (("special_tokens",), "<|endoftext|>", "special_tokens: "),
+    (("special_tokens", 0), 1, "special_tokens.0: "),
+    (("normalization",), "NFX", "normalization: "),
+    (("min_word_count",), 1.5, "min_word_count: "),
+    (("min_word_count",), KeyError, "min_word_count: "),
+    (("selection",), {"x": {"rows": {"nulls": "many"}}}, "selection.x.rows.nulls: "),
+    (("checksum",), 3, "checksum: "),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "message"), WRONG, ids=lambda value: str(value)[:40])
+def test_a_manifest_of_another_shape_is_named(
+    made: dist_bpe.CountTable, keys: tuple[str | int, ...], value: object, message: str
+) -> None:
+    path = made.folder / "manifest.json"
+    values = changed(made.written, *keys, to=value)
+    if keys == ("checksum",):
+        values = made.written | {"checksum": value}
+    path.write_text(json.dumps(values))
+    for command in (
+        ["learn", made.folder.parent, "--vocab-size", "400"],
+        ["add", made.folder, made.folder, "-o", "no"],
+    ):
+        ran = run(*command)
+        assert ran.exit_code == 4, ran.stderr
+        assert str(path) in ran.stderr
+        assert message in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"null", b"[]", b"7", b"{", b"[" * 100_000, b'{"kind":' * 100_000, b'{"kind": NaN}'],
+    ids=lambda content: repr(content[:12]),
+)
+def test_a_manifest_that_is_no_manifest_is_named(made: dist_bpe.CountTable, content: bytes) -> None:
+    path = made.folder / "manifest.json"
+    path.write_bytes(content)
+    with pytest.raises(errors.FormatError, match=str(path)):
+        dist_bpe.CountTable.open(made.folder)
+
+
+def test_a_manifest_that_cannot_be_read_is_named(made: dist_bpe.CountTable) -> None:
+    path = made.folder / "manifest.json"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(errors.RunError, match=f"{path} cannot be read: Is a directory"):
+        dist_bpe.CountTable.open(made.folder)
+    with pytest.raises(errors.RunError, match="cannot be read: File name too long"):
+        dist_bpe.CountTable.open(made.folder / ("x" * 300))
+
+
+def test_a_manifest_is_of_its_own_words_alone(made: dist_bpe.CountTable) -> None:
+    """Values of the right shape, but not those that were written: the checksum tells."""
+    path = made.folder / "manifest.json"
+    for keys, value in (
+        (("special_tokens", 0), "<|endoftexu|>"),
+        (("normalization",), "NFC"),
+        (("min_word_count",), 3),
+    ):
+        values = changed(made.written, *keys, to=value) | {"checksum": made.written["checksum"]}
+        path.write_text(json.dumps(values))
+        with pytest.raises(errors.FormatError, match=f"{path} is damaged: its checksum is another"):
+            dist_bpe.CountTable.open(made.folder)
+    # What a later release may add is let pass, and so is what an earlier one did not write.
+    path.write_text(json.dumps(changed(made.written, "more", to={"a": [1]})))
+    assert dist_bpe.CountTable.open(made.folder).sources == made.sources
+    path.write_text(json.dumps(changed(made.written, "checksum", to=KeyError)))
+    assert table_of(dist_bpe.CountTable.open(made.folder)) == table_of(made)
+
+
+def test_sources_that_a_manifest_does_not_name_are_found(made: dist_bpe.CountTable) -> None:
+    values = changed(made.written, "sources", to={"x": made.written["sources"]["x"], "z": made.written["sources"]["y"]})
+    (made.folder / "manifest.json").write_text(json.dumps(values))
+    with pytest.raises(
+        errors.FormatError, match=r"part-00000-.* has sources that the manifest beside it does not name"
+    ):
+        list(dist_bpe.CountTable.open(made.folder).batches())
+
+
+def test_a_commit_under_the_name_of_another_is_not_counted(write: Writer, tmp_path: Path) -> None:
+    write("a.parquet", ["one two", "three", "four"], row_group_size=1)
+    from dist_bpe.corpus.plan import plan
+
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    shards = plan([dist_bpe.Source("a", str(tmp_path / "a.parquet"))], 1).shards
+    tasks = [CountTask(shard, staging, CountOptions(special_tokens=[], partitions=2), 1 << 29) for shard in shards]
+    commits = [count_shard(task) for task in tasks]
+    assert len(commits) == 3
+    assert committed(staging) == commits
+    first, second = (staging / f"shard-00000{i}.json" for i in range(2))
+    second.write_bytes(first.read_bytes())
+    assert committed(staging) == [commits[0], commits[2]]
+    assert not second.exists()
+    # Under its own key, but with the runs of another.
+    second.write_bytes(sealed(commits[0] | {"key": [1]}))
+    assert committed(staging) == [commits[0], commits[2]]
+    # The same of parts.
+    commits = [commits[0], count_shard(tasks[1]), commits[2]]
+    parts = [merge_part(task) for task in merge_tasks(commits, staging, 2, 1, 64)]
+    assert merged(staging, staging) == parts
+    (staging / "part-00001.json").write_bytes((staging / "part-00000.json").read_bytes())
+    assert merged(staging, staging) == parts[:1]
+    (staging / "part-00001.json").write_bytes(sealed(parts[0] | {"partition": 1}))
+    assert merged(staging, staging) == parts[:1]
+
+
+def test_dropped_words_are_told_at_the_end(write: Writer, tmp_path: Path) -> None:
+    write("a.parquet", ["x", "x", "x", "y"])
+    write("b.parquet", ["y", "z", "w"])
+    paths = [f"{name}={tmp_path}/{name}.parquet" for name in "ab"]
+    options = ["--engine", "local", "--workers", "1", "-o", tmp_path / "run", "--min-word-count", "2"]
+    ran = run("count", *paths, *options)
+    assert ran.exit_code == 0, ran.stderr
+    told = (
+        "2 words, which are 28.57% of all, and 66.67% of those of b, were dropped when the table was counted: each "
+        "stood fewer than 2 times (min_word_count)."
+    )
+    assert told in ran.stdout
+    table = dist_bpe.CountTable.open(tmp_path / "run")
+    assert (dropped_words(table) or "").startswith(told)
+    # Learning from it says it again.
+    assert told in run("learn", tmp_path / "run", "--vocab-size", "258", "--no-verify").stdout
+    assert dropped_words(quiet(dist_bpe.Source("a", str(tmp_path / "a.parquet")), output=tmp_path / "all")) is None

@@ -1,5 +1,6 @@
 """Balancing: languages of unequal size and shape come to cost the same; what limits it is told; files reproduce it."""
 
+import dataclasses
 import json
 import math
 import random
@@ -8,16 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import dist_bpe
 from dist_bpe import errors
 from dist_bpe.cli.main import app
-from dist_bpe.corpus.heldout import HeldOut, read_parallel, refuse_overlap, split
-from dist_bpe.counting.table import CountTable
-from dist_bpe.evaluation.balance import balance, bound_warnings
+from dist_bpe.corpus.heldout import HeldOut, read_parallel
+from dist_bpe.counting.table import CountTable, SourceCounts
+from dist_bpe.evaluation.balance import balance, bound_warnings, refuse_beside_search
 from dist_bpe.evaluation.balance import balance_warnings as limits
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
@@ -93,6 +92,43 @@ def test_costs_become_equal_and_the_file_reproduces_it(made: tuple[CountTable, P
     assert tokens == report["best"]["tokens"]
 
 
+def test_dropped_words_do_not_turn_the_order_of_costs_round(tmp_path: Path) -> None:
+    """With words dropped, bytes of all text over tokens of kept words called the dearest language the cheapest."""
+    rng = random.Random(8)
+    common = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(40)]
+    texts = {
+        "aa": [" ".join(rng.choices(common, k=50)) for _ in range(60)],
+        # Three of four of its words stand there once; the others are Georgian, dear in bytes by any measure.
+        "bb": [
+            " ".join([*rng.choices(["აბ", "გდ", "ევ"], k=12), *(f"{rng.random():.14f}" for _ in range(36))])
+            for _ in range(60)
+        ],
+    }
+    for lang, documents in texts.items():
+        pq.write_table(pa.table({"text": documents}), tmp_path / f"{lang}.parquet")
+    sources = [dist_bpe.Source(lang, str(tmp_path / f"{lang}.parquet")) for lang in texts]
+    options = {"engine": "local", "progress": "silent"}
+    table = dist_bpe.count(*sources, output=tmp_path / "run", min_word_count=3, **options)  # type: ignore[arg-type]
+    outcome = Trainer(table, LearnOptions(vocab_size=(300,)), []).train(Mixture())
+    held = dict.fromkeys(texts, 0)
+    for batch in table.batches():
+        for row in batch.to_pylist():
+            held[list(texts)[row["source"]]] += len(row["word"]) * row["count"]
+    assert outcome.bytes == held
+    assert outcome.costs == {name: outcome.tokens[name] / size for name, size in held.items()}
+    assert outcome.macro_bytes_per_token <= max(outcome.bytes[name] / outcome.tokens[name] for name in texts)
+    ran = run("balance", tmp_path / "run", "--vocab-size", 300, "--rounds", 1)
+    assert ran.exit_code == 0, ran.stderr
+    assert "were dropped when the table was counted" in ran.stdout
+    # A source of which nothing is left costs nothing, and is named.
+    everything = dist_bpe.count(*sources, output=tmp_path / "few", min_word_count=40, **options)  # type: ignore[arg-type]
+    few = dataclasses.replace(everything, sources=everything.sources | {"cc": SourceCounts(documents=1, bytes=9)})
+    trainer = Trainer(few, LearnOptions(vocab_size=(300,)), [])
+    assert "cc" not in trainer.languages
+    told = limits(few, None, trainer.train(Mixture()), "aa")
+    assert any("sources without words in the table" in text and "cc" in text for text in told)
+
+
 def test_the_dial_lies_between(made: tuple[CountTable, Path, Path]) -> None:
     table, dev, _ = made
     trainer = Trainer(table, CONFIG, [], read_parallel(dev))
@@ -114,6 +150,11 @@ def test_the_dial_lies_between(made: tuple[CountTable, Path, Path]) -> None:
     assert "the cap holds the weight of" in bound_warnings(trainer, leaning, {"*": 1.5}, {"de": 0.9})[0]
     with pytest.raises(errors.UsageError, match="above its cap"):
         balance(trainer, caps={"de": 0.5}, floors={"de": 0.9})
+    with pytest.raises(errors.UsageError, match="a floor names 'dr'; there are: de, en, ja, ru"):
+        balance(trainer, floors={"dr": 0.9})
+    refuse_beside_search(cap=False)
+    with pytest.raises(errors.UsageError, match="--cap has no effect on a search"):
+        refuse_beside_search(**{"--beta": False, "--cap": True})
 
 
 def test_without_a_parallel_set_bytes_per_token_meet_their_targets(made: tuple[CountTable, Path, Path]) -> None:
@@ -140,7 +181,15 @@ def test_parity_by_learn(made: tuple[CountTable, Path, Path], rule: str) -> None
     merges = trainer.parity(rule)
     assert list(vocabulary.data.merges) == list(zip(*(merges.column(i).to_pylist() for i in (0, 1)), strict=True))
     assert vocabulary.data.counts == tuple(merges.column(2).to_pylist())
-    assert Vocabulary.load(folder / f"{rule}-500") == vocabulary.cut(500)
+    # Each of several sizes is, to the byte, what it is by itself.
+    small = [*options, "--vocab-size", "500", "--parity", rule, "--dev", dev, "--name", "alone"]
+    assert run(*small).exit_code == 0
+    for file in (folder / "alone").iterdir():
+        if file.name != "report.json":
+            assert file.read_bytes() == (folder / f"{rule}-500" / file.name).read_bytes(), file.name
+    alone, beside = (json.loads((folder / name / "report.json").read_text()) for name in ("alone", f"{rule}-500"))
+    for key in ("bytes_per_token", "chosen", "sizes", "requested_size"):
+        assert alone[key] == beside[key], key
     chosen = json.loads((folder / f"{rule}-1000" / "report.json").read_text())["chosen"]
     assert [name and trainer.sources.index(name) for name in chosen] == merges.column(3).to_pylist()
     assert "development" in json.loads((folder / f"{rule}-1000" / "manifest.json").read_text())["fingerprints"]
@@ -189,27 +238,6 @@ def test_what_limits_it_is_told(made: tuple[CountTable, Path, Path], tmp_path: P
     told = " ".join(limits(small, parallel, outcome, "en"))
     assert "sets a floor: the words alone of hi" in told
     assert "the pattern gpt2-marks cuts them into" in told
-
-
-@settings(max_examples=100)
-@given(st.sets(st.text(max_size=5), min_size=2, max_size=40), st.integers(0, 5), st.floats(0.1, 0.9))
-def test_a_split_is_stable_and_disjoint(names: set[str], seed: int, share: float) -> None:
-    documents = tuple(sorted(names))
-    corpus = HeldOut("c", {lang: [f"{lang} {name}" for name in documents] for lang in ("a", "b")}, documents)
-    try:
-        dev, test = split(corpus, seed, share)
-    except errors.UsageError:
-        return
-    assert sorted((dev.documents or ()) + (test.documents or ())) == list(documents)
-    refuse_overlap(dev, test)
-    fewer = documents[1:]
-    part = HeldOut("c", {lang: [f"{lang} {name}" for name in fewer] for lang in ("a", "b")}, fewer)
-    try:
-        again, _ = split(part, seed, share)
-    except errors.UsageError:
-        return
-    assert again.documents == tuple(name for name in dev.documents or () if name != documents[0])
-    assert again.texts["b"] == [f"b {name}" for name in again.documents]
 
 
 def test_development_text_is_not_tested_on(made: tuple[CountTable, Path, Path], tmp_path: Path) -> None:

@@ -14,14 +14,18 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import dist_bpe
-from dist_bpe import errors
+from dist_bpe import _core, errors
 from dist_bpe.cli.main import app
 from dist_bpe.corpus.heldout import HeldOut, read_parallel
 from dist_bpe.counting.table import CountTable
-from dist_bpe.evaluation.evaluate import on_table, on_texts, segment
+from dist_bpe.evaluation.evaluate import on_table, on_texts, refuse_idle, segment
 from dist_bpe.evaluation.tokenizers import Tokenizer, open_tokenizer
 from dist_bpe.formulas import gini
 from dist_bpe.formulas import renyi_efficiency as renyi
+from dist_bpe.learning.mixture import Mixture
+from dist_bpe.learning.options import LearnOptions
+from dist_bpe.learning.trainer import Trainer
+from dist_bpe.vocabulary.data import BYTES, merge_columns
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 
@@ -66,31 +70,92 @@ def test_a_table_gives_what_all_documents_give(made: tuple[CountTable, Path, dic
     found = on_table(vocabulary, "v", table)
     frequencies = np.zeros(len(vocabulary), np.uint64)
     for name, documents in texts.items():
-        ids = [i for text in documents for i in vocabulary.encode(text, allowed_special="all")]
+        parts = [part for text in documents for part in text.split("<|endoftext|>")]
+        ids = [i for part in parts for i in vocabulary.encode(part)]
         frequencies += np.bincount(ids, minlength=len(vocabulary)).astype(np.uint64)
-        words = [
-            word
-            for text in documents
-            for part in text.split("<|endoftext|>")
-            for word in vocabulary.pattern.words(part)
-        ]
+        words = [word for part in parts for word in vocabulary.pattern.words(part)]
         assert vars(found.languages[name]) == {
             "documents": len(documents),
-            "bytes": sum(len(text.encode()) for text in documents),
-            "characters": sum(len(word.decode()) for word in words),
+            "bytes": sum(len(part.encode()) for part in parts),
+            "characters": sum(map(len, parts)),
             "tokens": len(ids),
             "words": len(words),
-            "word_tokens": len(ids) - (name == "x"),
+            "word_tokens": len(ids),
             "continued": sum(len(vocabulary.encode(word.decode())) > 1 for word in words),
+            "special_tokens": len(parts) - len(documents),
         }
-    assert found.frequencies.tolist() == frequencies.tolist()
+    assert found.frequencies.tolist() == frequencies[:-1].tolist()
     for size, tokens in found.curve:
         cut = vocabulary.cut(size)
         assert tokens == {
-            name: sum(len(cut.encode(text, allowed_special="all")) for text in documents)
+            name: sum(len(cut.encode(part)) for text in documents for part in text.split("<|endoftext|>"))
             for name, documents in texts.items()
         }
+    assert not found.notes
     assert [size for size, _ in found.curve] == [512, 700]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_word_count": 5},
+        {"normalization": "NFKD"},
+        {"max_word_bytes": 4},
+        {"special_tokens": ["<|endoftext|>", "the"]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_both_totals_of_a_ratio_are_of_the_words_in_the_table(
+    write: Writer, tmp_path: Path, documents: list[str], options: dict[str, object]
+) -> None:
+    """What a table does not know is in no ratio of it: in the report, in evaluate, and in balance without --dev."""
+    rare = " ".join(f"rare{i}" for i in range(3000))
+    texts = {"x": [*documents[:200], "ﬁ é <|endoftext|> the"], "y": [*documents[200:], rare]}
+    sources = [dist_bpe.Source(name, str(write(f"{name}.parquet", part))) for name, part in texts.items()]
+    table = dist_bpe.count(*sources, output=tmp_path / "run", engine="local", progress="silent", **options)  # type: ignore[arg-type]
+    ran = run("learn", tmp_path / "run", "--vocab-size", "400,500", "--no-verify")
+    assert ran.exit_code == 0, ran.stderr
+    folder = tmp_path / "run" / "vocabularies"
+    names = list(table.sources)
+    rows = [(names[row["source"]], row["word"], row["count"]) for batch in table.batches() for row in batch.to_pylist()]
+    for size in (400, 500):
+        vocabulary = Vocabulary.load(folder / str(size))
+        longest = max(len(vocabulary.token_bytes(i)) for i in range(BYTES + len(vocabulary.merges)))
+        encoder = _core.Encoder(*merge_columns(vocabulary.data.merges), None, [], [], 0)
+        found = on_table(vocabulary, "v", table)
+        report = json.loads((folder / str(size) / "report.json").read_text())
+        assert (report["requested_size"], sum(report["sizes"].values())) == (size, size)
+        for name in names:
+            held = sum(len(word) * n for source, word, n in rows if source == name)
+            tokens = sum(len(encoder.encode_word(word)) * n for source, word, n in rows if source == name)
+            measured = found.languages[name]
+            assert (measured.bytes, measured.tokens) == (held, tokens)
+            assert measured.characters == sum(len(word.decode()) * n for source, word, n in rows if source == name)
+            assert measured.ratios()["bytes_per_token"] == report["bytes_per_token"][name] == held / tokens <= longest
+            assert report["bytes_per_token"][name] == report["curve"][str(size)][name]
+    trainer = Trainer(table, LearnOptions(vocab_size=(500,)), list(vocabulary.special_tokens))
+    outcome = trainer.train(Mixture())
+    assert outcome.costs == {name: m.tokens / m.bytes for name, m in found.languages.items()}
+    ran = run("evaluate", folder / "500", "--table", tmp_path / "run")
+    assert ("were dropped when the table was counted" in ran.stdout) == ("min_word_count" in options)
+    assert ("of more than 4 bytes in pieces" in ran.stdout) == ("max_word_bytes" in options)
+
+
+def test_options_that_measure_nothing_are_refused() -> None:
+    refuse_idle(text=True, parallel=False, segmenter="unicode", word_list=True, group_by="lang", text_column="body")
+    refuse_idle(text=False, parallel=True, reference="de", segmenter="unicode", word_list=True)
+    refuse_idle(text=False, parallel=False)
+    for option, values in (
+        ("--segmenter", {"segmenter": "unicode"}),
+        ("--word-list", {"word_list": True}),
+        ("--reference", {"reference": "de"}),
+        ("--reference", {"reference": "de", "text": True}),
+        ("--group-by", {"group_by": "lang"}),
+        ("--group-by", {"group_by": "lang", "parallel": True}),
+        ("--text-column", {"text_column": "body"}),
+    ):
+        with pytest.raises(errors.UsageError, match=f"^{option} has no effect here: it goes with --"):
+            refuse_idle(**{"text": False, "parallel": False} | values)  # type: ignore[arg-type]
 
 
 def parallel_file(path: Path, texts: dict[str, list[str]]) -> Path:
