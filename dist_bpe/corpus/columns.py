@@ -151,10 +151,11 @@ def locate(schema: Any, path: str, file: str, what: str = "text") -> Column:
         kind_of_error = NoGroup if what == "group" else BadFile
         raise kind_of_error(f"{file} has no {what} column {path!r}; its columns are: {columns or 'none'}.")
     kind = named[0].type
-    if len(named) > 1 and named[1].names == named[0].names or schema.names.count(named[0].names[0]) > 1:
+    top = named[0].names[0]
+    if (len(named) > 1 and named[1].names == named[0].names) or schema.names.count(top) > 1:
         raise BadFile(
-            f"{file} has two columns named {named[0].names[0] if len(named) < 2 else path!r}, so that it cannot be said "
-            "which one is meant. Rename one."
+            f"{file} has two columns named {(path if len(named) > 1 else top)!r}, so that it cannot be said which one "
+            "is meant. Rename one."
         )
     if what == "text" and not is_text(kind):
         raise BadFile(f"{file}: the text column {path!r} holds {kind}, not text. Name another column.")

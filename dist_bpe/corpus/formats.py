@@ -80,9 +80,9 @@ def what_by_start(start: bytes, markup: bool = True) -> str | None:
             if magic == b"ORC" and not any(byte < 9 for byte in start[3:256]):
                 continue
             return what
-    head = start.lstrip()[:64]
+    head = start.lstrip()[:40]
     if markup and head[:1] == b"<":
-        return f"a web page, or other markup (it begins with {head[:40]!r}): fetch the file itself, or extract the text"
+        return f"what looks like a web page and begins with {head!r}: fetch the file itself, or extract its text"
     return None
 
 

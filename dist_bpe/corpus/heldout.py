@@ -14,11 +14,15 @@ import pyarrow.parquet as pq
 from dist_bpe import _core
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import plan
+from dist_bpe.corpus.readers.parquet import Parquet
 from dist_bpe.corpus.source import Source
 from dist_bpe.errors import DataError, SourceError, UsageError
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
+from dist_bpe.storage import places
 from dist_bpe.storage.files import publish
+
+_PARALLEL = ("lang", "doc", "text")
 
 # ---- text
 
@@ -131,30 +135,41 @@ def read_parallel(path: str | Path) -> HeldOut:
         SourceError: no such file or column.
         DataError: a document that is missing in a language, is there twice, or is null.
     """
-    try:
-        table = pq.read_table(path, columns=["lang", "doc", "text"])
-    except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{path} cannot be read as Parquet: {error}.") from error
-    missing = {"lang", "doc", "text"} - set(table.column_names)
-    if missing:
-        raise SourceError(f"{path} lacks the column {min(missing)!r}; a parallel set has lang, doc and text.")
+    shown = places.redacted(str(path))
+    place, key = places.split(str(path))
+    file = places.stat(place, key)
+    if file is None:
+        raise SourceError(f"{shown} is not there.")
+    with file.open() as handle:
+        reader, secret, _ = Parquet.whole(file, handle, pre_buffer=False)
+        if secret:
+            raise SourceError(f"{shown} has an encrypted column. Write it without encryption.")
+        present = reader.schema_arrow.names
+        lacking = next((name for name in _PARALLEL if name not in present), None)
+        if lacking:
+            raise SourceError(f"{shown} lacks the column {lacking!r}; a parallel set has lang, doc and text.")
+        try:
+            table = reader.read(columns=list(_PARALLEL), use_threads=False)
+            rows = list(zip(*(table[name].to_pylist() for name in _PARALLEL), strict=True))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{shown} has a text that is not UTF-8 ({error}).") from error
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise SourceError(f"{shown} cannot be read as Parquet: {error}.") from error
     found: dict[str, dict[str, str]] = {}
-    for lang, doc, text in zip(*(table[name].to_pylist() for name in ("lang", "doc", "text")), strict=True):
+    for lang, doc, text in rows:
         if lang is None or doc is None or text is None:
-            raise DataError(f"{path} has a null in the row of language {lang!r}, document {doc!r}.")
+            raise DataError(f"{shown} has a null in the row of language {lang!r}, document {doc!r}.")
         if str(doc) in found.setdefault(str(lang), {}):
-            raise DataError(f"{path} has the document {doc!r} of language {lang!r} twice.")
+            raise DataError(f"{shown} has the document {doc!r} of language {lang!r} twice.")
         found[str(lang)][str(doc)] = text
     if not found:
-        raise SourceError(f"{path} has no rows.")
+        raise SourceError(f"{shown} has no rows.")
     documents = sorted(set().union(*found.values()))
     for lang, texts in found.items():
         lacking = next((doc for doc in documents if doc not in texts), None)
         if lacking is not None:
-            raise DataError(f"{path} is not parallel: language {lang!r} lacks the document {lacking!r}.")
-    return HeldOut(
-        str(path), {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents)
-    )
+            raise DataError(f"{shown} is not parallel: language {lang!r} lacks the document {lacking!r}.")
+    return HeldOut(shown, {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents))
 
 
 def read_texts(sources: Sequence[Source]) -> HeldOut:

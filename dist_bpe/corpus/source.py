@@ -1,6 +1,6 @@
 """A source: what is read, and the options of reading it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +24,8 @@ class Source:
         text: the field that holds the documents; `doc.text` goes into a struct, and each element of a list is a
             document.
         group_by: a field whose value names the source of each row.
-        documents: instead of paths, documents in memory: an iterable of str, bytes or None (local engine only), or a
-            dataset of the `datasets` library.
+        documents: instead of paths, documents in memory: an iterable of str, bytes or None, or a table (of pyarrow,
+            pandas, polars), whose column `text` holds them (local engine only); or a dataset of the `datasets` library.
         format: parquet, arrow, jsonl, text (a document a file) or lines (a document a line); by default the extension
             tells.
         on_bad_file: "error", or "skip" files that cannot be read; what was read of one before the damage stays.
@@ -54,8 +54,8 @@ class Source:
                 f"source {self.name!r}: documents is one {type(self.documents).__name__}, which would be read letter "
                 "by letter. Put it in a list, or name a file with paths=…"
             )
-        if self.documents is not None and not isinstance(self.documents, Iterable):
-            raise TypeError(f"source {self.name!r}: documents is {type(self.documents).__name__}, not an iterable.")
+        if self.documents is not None:
+            _refuse(self.name, self.documents)
         if self.documents is not None and self.paths:
             raise UsageError(f"source {self.name!r}: give either paths or documents.")
         for option, value, allowed in (
@@ -76,3 +76,22 @@ class Source:
     def list_of_paths(self) -> list[str]:
         """The paths as a list."""
         return [str(self.paths)] if isinstance(self.paths, (str, Path)) else [str(path) for path in self.paths]
+
+
+def _refuse(name: str, documents: Any) -> None:
+    """Refuse what is no collection of documents, and what would give something else when it is gone through.
+
+    Raises:
+        TypeError: it is.
+    """
+    kind = type(documents)
+    if kind.__module__.startswith("datasets."):
+        return
+    if isinstance(documents, Mapping):
+        raise TypeError(
+            f"source {name!r}: documents is a {kind.__name__}, whose keys would be read as text. Give its values, as "
+            "in documents=list(d.values()), or a source for each key."
+        )
+    tables = ("__arrow_c_stream__", "__arrow_c_array__")
+    if not isinstance(documents, Iterable) and not any(hasattr(documents, method) for method in tables):
+        raise TypeError(f"source {name!r}: documents is {kind.__name__}, not an iterable.")

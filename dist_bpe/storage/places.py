@@ -52,7 +52,7 @@ _NETWORK = {
     "ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "RemoteProtocolError", "ClientConnectionError",
     "ClientConnectorError", "ServerDisconnectedError", "LocalEntryNotFoundError", "SSLError", "gaierror", "PoolTimeout",
 }  # fmt: skip
-_CHANGED = "Files may not change while they are read: begin anew, with --restart if a run was begun."
+CHANGED = "Files may not change while they are read: begin anew, with --restart if a run was begun."
 # Options whose values are no secrets and help to understand an error.
 _HARMLESS = {
     "region",
@@ -287,14 +287,14 @@ class File:
         if self.version is not None:
             found = _version(self.place, self.key)
             if found != self.version:
-                raise DataError(f"{self.path} was changed after the run was planned: it has another etag. {_CHANGED}")
+                raise DataError(f"{self.path} was changed after the run was planned: it has another etag. {CHANGED}")
             return
         now = stat(self.place, self.key)
         if now is None:
             raise SourceError(f"{self.path} is not there.")
         self._compare(now.size or 0)
         if self.modified is not None and now.modified is not None and now.modified != self.modified:
-            raise DataError(f"{self.path} was changed after the run was planned: it was written anew. {_CHANGED}")
+            raise DataError(f"{self.path} was changed after the run was planned: it was written anew. {CHANGED}")
 
     def open(self, block: int = READ_BYTES) -> Any:
         """The file as a pyarrow random-access file; remote ones are read `block` bytes a request, with retries.
@@ -315,7 +315,7 @@ class File:
     def _compare(self, size: int) -> None:
         if self.size is not None and size != self.size:
             raise DataError(
-                f"{self.path} has {size:,} bytes, but had {self.size:,} when the run was planned. {_CHANGED}"
+                f"{self.path} has {size:,} bytes, but had {self.size:,} when the run was planned. {CHANGED}"
             )
 
 

@@ -65,6 +65,29 @@ class Dataset:
             yield from _from_table(data[start : min(stop, start + rows)], start, piece, sample, reading, skipped)
 
 
+class Table:
+    """A table in memory: of pyarrow, pandas, polars, or anything else that speaks Arrow's C interface."""
+
+    @staticmethod
+    def inspect(documents: Any, reading: Reading) -> Inspected:
+        """Check the columns."""
+        text, _ = _columns(documents, Piece("table", None, f"source {reading.source!r}", 0, 0), reading)
+        column = documents.column(text.names[0])
+        rows = len(documents)
+        each = column.nbytes // max(1, rows)
+        return Inspected([(min(PROBE_ROWS, rows - i), each * PROBE_ROWS) for i in range(0, rows, PROBE_ROWS)])
+
+    @staticmethod
+    def read(piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
+        """The documents of some thousands of rows."""
+        sample = Sample(reading, piece.name)
+        first, stop = piece.first * PROBE_ROWS, min(piece.last * PROBE_ROWS, len(piece.documents))
+        rows = min(BATCH_ROWS, max(1, BATCH_BYTES * (piece.rows or 1) // max(1, piece.bytes)))
+        for start in range(first, stop, rows):
+            part = piece.documents.slice(start, min(stop, start + rows) - start)
+            yield from _from_table(part, start, piece, sample, reading, skipped)
+
+
 class Stream:
     """A `datasets.IterableDataset`, or a split of the Hub that only the library itself can read."""
 

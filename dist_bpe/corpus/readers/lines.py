@@ -141,6 +141,16 @@ def _read_full(handle: Any, size: int) -> bytes:
     return b"".join(pieces)
 
 
+def _read_bounded(handle: Any) -> bytes:
+    """All that a stream holds, or a little more than `LONGEST_LINE_BYTES`."""
+    pieces: list[bytes] = []
+    done = 0
+    while done <= LONGEST_LINE_BYTES and (data := handle.read(BATCH_BYTES)):
+        pieces.append(data)
+        done += len(data)
+    return b"".join(pieces)
+
+
 def line_blocks(
     piece: Piece, skipped: Skipped | None = None, lines: "LineReader | None" = None
 ) -> Iterator[tuple[int, bytes]]:
@@ -190,6 +200,8 @@ def line_blocks(
                 data, size = data[end:], 0
                 if stop is not None and offset >= stop:
                     return
+                if not data:
+                    continue
             end = data.rfind(b"\n") + 1
             if not end:
                 held.append(data)
@@ -366,10 +378,7 @@ class Text:
         if not sample.all and not sample.keep(np.arange(1))[0]:
             return
         with file.open() as raw, decompressed(raw, compression(file.key)) as handle:
-            if compression(file.key) is None:
-                data = handle.read()
-            else:
-                data = _read_full(handle, LONGEST_LINE_BYTES + 1)
+            data = handle.read() if compression(file.key) is None else _read_bounded(handle)
         if compression(file.key) and len(data) > LONGEST_LINE_BYTES:
             if reading.on_bad_row == "error":
                 raise DataError(
