@@ -148,7 +148,9 @@ def _find_path(found: Found, text: str, listed: str = "") -> None:
         raise SourceError(f"source {name!r}: no file matches {place.uri(key)}{more}.")
     _take(found, there, place, key, "")
     for folder in there.folders:
-        _find_folder(found, place, folder)
+        _find_folder(found, place, folder, alone=False)
+    if not found.files and not found.objects:
+        raise SourceError(_nothing(found, place.uri(key), 0))
 
 
 def _find_listed(found: Found, text: str) -> None:
@@ -184,14 +186,14 @@ def _find_dataset(found: Found, place: Place, key: str) -> bool:
     return True
 
 
-def _find_folder(found: Found, place: Place, folder: str) -> None:
+def _find_folder(found: Found, place: Place, folder: str, alone: bool = True) -> None:
     there = places.listing(place, folder, recursive=True)
     prefix = folder.rstrip("/") + "/"
     by_name = {file.key.removeprefix(prefix): file for file in there.files}
     if "dataset_dict.json" in by_name or "state.json" in by_name:
         _find_saved(found, place, prefix, by_name)
         return
-    _take(found, there, place, folder, prefix)
+    _take(found, there, place, folder, prefix, alone)
 
 
 class _Dict(msgspec.Struct):
@@ -246,10 +248,10 @@ def _find_saved(found: Found, place: Place, prefix: str, by_name: dict[str, File
         found.add(by_name[name], "arrow")
 
 
-def _take(found: Found, there: Listing, place: Place, key: str, prefix: str) -> None:
+def _take(found: Found, there: Listing, place: Place, key: str, prefix: str, alone: bool = True) -> None:
     """Take the files of a folder or glob that hold documents: those of one format, the first of the table's.
 
-    `prefix` is that of a folder's keys, "" for a glob.
+    `prefix` is that of a folder's keys, "" for a glob; `alone` unless a glob names the folder.
     """
     wanted = found.format
     where = place.uri(key)
@@ -277,13 +279,9 @@ def _take(found: Found, there: Listing, place: Place, key: str, prefix: str) -> 
     for run in sorted(runs):
         found.leave(place.uri(run), OWN_RUN)
     if not kept:
-        if there.folders and not prefix:
-            return  # a glob that names folders, too
-        left = found.left_out[before:]
-        shown = "".join(f"; {one.path} is left out ({one.reason})" for one in left[-3:])
-        what = next((f". {one.path} is {what}" for one in left if (what := what_by_name(one.path))), "")
-        known = ", ".join(sorted(found.extensions))
-        raise SourceError(f"source {found.source!r}: {where} holds no file that can be read ({known}){shown}{what}.")
+        if (there.folders and not prefix) or (runs and not alone):
+            return
+        raise SourceError(_nothing(found, where, before))
     chosen = next(format for format in found.formats if format in kept)
     for format, some in kept.items():
         for file in some:
@@ -291,6 +289,15 @@ def _take(found: Found, there: Listing, place: Place, key: str, prefix: str) -> 
                 found.add(file, format)
             else:
                 found.leave(file.path, f"{format}, beside files of {chosen}")
+
+
+def _nothing(found: Found, where: str, before: int) -> str:
+    """That a place holds nothing to read, and some of what it holds instead."""
+    left = found.left_out[before:]
+    shown = "".join(f"; {one.path} is left out ({one.reason})" for one in left[-3:])
+    what = next((f". {one.path} is {what}" for one in left if (what := what_by_name(one.path))), "")
+    known = ", ".join(sorted(found.extensions))
+    return f"source {found.source!r}: {where} holds no file that can be read ({known}){shown}{what}."
 
 
 def _encodable(found: Found, file: File) -> bool:

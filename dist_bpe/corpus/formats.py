@@ -57,6 +57,8 @@ _STARTS = (
     (b"\x93NUMPY", "an array of NumPy: write its text to Parquet or JSON Lines"),
     (b"\x89HDF", "HDF5: convert it to Parquet or JSON Lines"),
 )  # fmt: skip
+# Those that text could begin with.
+_WORDS = (b"ORC", b"PAR1", b"PARE", b"ARROW1")
 
 
 def what_by_name(path: str) -> str | None:
@@ -70,14 +72,14 @@ def what_by_name(path: str) -> str | None:
 def what_by_start(start: bytes, markup: bool = True) -> str | None:
     """What a file is by its first bytes, if it is nothing that is read as it stands there, and what to do with it.
 
-    `BZh` and `ORC` begin words, too, so that some more of the file has to agree; `markup`: a web page is none of those
-    either.
+    `ORC` and the like begin texts, too, so that some more of the file has to agree; `markup`: a web page is none of
+    those either.
     """
     for magic, what in _STARTS:
         if start.startswith(magic):
             if magic == b"BZh" and start[4:10] not in (b"1AY&SY", b"\x17rE8P\x90"):
                 continue
-            if magic == b"ORC" and not any(byte < 9 for byte in start[3:256]):
+            if magic in _WORDS and not any(byte < 9 for byte in start[len(magic) : 256]):
                 continue
             return what
     head = start.lstrip()[:40]

@@ -159,6 +159,8 @@ def read_parallel(path: str | Path) -> HeldOut:
     for lang, doc, text in rows:
         if lang is None or doc is None or text is None:
             raise DataError(f"{shown} has a null in the row of language {lang!r}, document {doc!r}.")
+        if not isinstance(text, str):
+            raise DataError(f"{shown}: the column 'text' holds {type(text).__name__}, not text.")
         if str(doc) in found.setdefault(str(lang), {}):
             raise DataError(f"{shown} has the document {doc!r} of language {lang!r} twice.")
         found[str(lang)][str(doc)] = text

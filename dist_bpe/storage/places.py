@@ -634,7 +634,7 @@ def _walk(root: str, recursive: bool) -> Listing:
                 elif modes.S_ISDIR(info.st_mode):
                     link = entry.is_symlink()
                     real = os.path.realpath(path) if link else os.path.join(above[-1], entry.name)  # noqa: PTH118
-                    if recursive and (real in above or (link and _below(real, above[0]))):
+                    if recursive and (real in above or (link and (_below(real, above[0]) or _below(above[0], real)))):
                         found.odd.append((path, LOOP))
                         continue
                     found.folders.append(path)
