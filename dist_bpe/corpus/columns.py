@@ -16,6 +16,10 @@ BATCH_BYTES = 4 << 20
 BATCH_ROWS = 65_536
 
 
+class NoGroup(BadFile):
+    """A file without the column to group by; its folders may name the value."""
+
+
 class Column(NamedTuple):
     """A field of a schema.
 
@@ -51,9 +55,59 @@ def leaves(schema: Any) -> list[Column]:
         else:
             found.append(Column(names, len(found), kind, many))
 
-    for i in range(len(schema)):
-        walk((schema.field(i).name,), schema.field(i).type, False)
+    try:
+        for i in range(len(schema)):
+            walk((schema.field(i).name,), schema.field(i).type, False)
+    except UnicodeDecodeError as error:
+        raise BadFile(f"the name of a column is not UTF-8 ({error.object!r})") from error
     return found
+
+
+def checked(batch: Any, path: str) -> Any:
+    """A record batch whose buffers hold what its types say: offsets, indices and views that lead nowhere else.
+
+    All of them are looked at, since Arrow trusts those of a file and would read foreign memory, or none. That texts
+    are UTF-8 is not asked here: strings are looked at as bytes.
+
+    Raises:
+        BadFile: a buffer is too short, or something in it leads outside.
+    """
+    try:
+        for i in range(batch.num_columns):
+            column = batch.column(i)
+            column.validate()
+            kind = _as_bytes(column.type)
+            (column.view(kind) if kind != column.type else column).validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        raise BadFile(f"{path} is damaged: {error}") from error
+    return batch
+
+
+def _as_bytes(kind: Any) -> Any:
+    """A type of the same layout in which no string stands."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _as_bytes(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _as_bytes(kind.value_type), kind.ordered)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in fields])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_as_bytes(kind.key_type)), kind.item_field.with_type(_as_bytes(kind.item_type))
+        )
+    if is_list(kind):
+        inner = kind.value_field.with_type(_as_bytes(kind.value_type))
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(inner, kind.list_size)
+        makers = (
+            ("is_list", pa.list_), ("is_large_list", pa.large_list), ("is_list_view", pa.list_view),
+            ("is_large_list_view", pa.large_list_view),
+        )  # fmt: skip
+        return next(make for test, make in makers if getattr(pa.types, test)(kind))(inner)
+    return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}.get(
+        kind, kind
+    )
 
 
 def is_list(kind: Any) -> bool:
@@ -81,17 +135,28 @@ def locate(schema: Any, path: str, file: str, what: str = "text") -> Column:
     """The field of a schema that a path like `doc.text` names. A column whose own name holds the dots goes first.
 
     Raises:
-        BadFile: no such field, or one that holds no text.
+        BadFile: no such field, or one that holds no text, or two of one name.
+        NoGroup: no such field to group by.
     """
-    fields = leaves(schema)
+    try:
+        fields = leaves(schema)
+    except BadFile as error:
+        raise BadFile(f"{file}: {error}. Name the columns anew.") from error
     named = sorted((field for field in fields if ".".join(field.names) == path), key=lambda field: len(field.names))
     if not named:
         inside = [".".join(field.names) for field in fields if ".".join(field.names).startswith(path + ".")]
         if inside:
             raise BadFile(f"{file}: {path!r} holds other fields; name one of them: {', '.join(inside)}.")
         columns = ", ".join(dict.fromkeys(".".join(field.names) for field in fields))
-        raise BadFile(f"{file} has no {what} column {path!r}; its columns are: {columns}.")
+        kind_of_error = NoGroup if what == "group" else BadFile
+        raise kind_of_error(f"{file} has no {what} column {path!r}; its columns are: {columns or 'none'}.")
     kind = named[0].type
+    top = named[0].names[0]
+    if (len(named) > 1 and named[1].names == named[0].names) or schema.names.count(top) > 1:
+        raise BadFile(
+            f"{file} has two columns named {(path if len(named) > 1 else top)!r}, so that it cannot be said which one "
+            "is meant. Rename one."
+        )
     if what == "text" and not is_text(kind):
         raise BadFile(f"{file}: the text column {path!r} holds {kind}, not text. Name another column.")
     if what == "group" and named[0].many:

@@ -23,6 +23,9 @@ EXAMPLES = 5
 #: Bad files that a warning names each; a report names all.
 MOST_NAMED = 20
 WHOLE = 1 << 64
+# How to relax a policy, as it is said on the command line, in a file and in Python.
+LEAVE_OUT = "set on_bad_row (--on-bad-row) to skip"
+LEAVE_FILES = "set on_bad_file (--on-bad-file) to skip"
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Piece:
         first_row, rows: place and number of the rows, where known.
         bytes: text in it, as the plan could tell.
         documents: rows in memory.
+        group: the source of all rows, where folders name it and not a column.
+        mark: what tells this content of the file from another, where its format has such a thing.
     """
 
     format: str
@@ -70,6 +75,8 @@ class Piece:
     rows: int | None = None
     bytes: int = 0
     documents: Any = field(default=None, repr=False)
+    group: str | None = None
+    mark: str = ""
 
     @property
     def path(self) -> str:
@@ -153,11 +160,12 @@ class Batch(NamedTuple):
 class Inspected(NamedTuple):
     """What planning found in a file: the rows (None: unknown) and text bytes of each unit that a shard can begin at.
 
-    `lines` says that a shard can begin at any byte instead.
+    `lines` says that a shard can begin at any byte instead; `mark` see `Piece`.
     """
 
     units: list[tuple[int | None, int]]
     lines: bool = False
+    mark: str = ""
 
 
 class Sample:
@@ -196,8 +204,8 @@ def valid_texts(texts: Any, reading: Reading, skipped: Skipped, fault: Fault) ->
         return texts, None
     if reading.on_bad_row == "error":
         raise DataError(
-            f'{fault(*found)}. Mend it, or set on_bad_row = "skip" to leave such rows out, or "replace" to put U+FFFD '
-            "where they are bad."
+            f"{fault(*found)}. Fix it, or {LEAVE_OUT} to leave such rows out, or to replace to put U+FFFD where they "
+            "are bad."
         )
     # One bad text is rare: the batch that holds it may take the slow way.
     kept: list[bytes | None] = []

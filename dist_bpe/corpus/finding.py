@@ -2,16 +2,26 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from dist_bpe.corpus.formats import EXTENSIONS, FORMATS, compression
+import msgspec
+
+from dist_bpe.corpus.formats import EXTENSIONS, FORMATS, compression, what_by_name
 from dist_bpe.corpus.readers.huggingface import SavedDataset, hub_split
 from dist_bpe.errors import SourceError
-from dist_bpe.storage import places
-from dist_bpe.storage.places import File, Place
+from dist_bpe.storage import layout, places
+from dist_bpe.storage.places import File, Listing, Place, printable
+
+HIDDEN = "hidden, or a marker"
+OWN_RUN = "a run folder of this package, which holds no documents"
+# Names below a run folder, and what of ours lies there.
+_RUN_NAMES = {
+    layout.COUNTS, layout.LEASE, layout.MIXTURES, layout.STAGING, layout.VOCABULARIES, layout.PLAN, layout.REPORT,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,7 @@ class Found:
         extensions, formats: what endings of names tell, and the formats of which a folder's first one is read.
         files: by the path that people see, with their formats.
         objects: (format, name, object) of what is no file.
+        skip: whether a file that cannot be read is left out.
         left_out: files that will not be read.
     """
 
@@ -40,13 +51,17 @@ class Found:
     format: str | None
     extensions: dict[str, str] = field(default_factory=lambda: EXTENSIONS)
     formats: Sequence[str] = FORMATS
+    skip: bool = False
     files: dict[str, tuple[File, str]] = field(default_factory=dict)
     objects: list[tuple[str, str, Any]] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    runs: dict[tuple[Place, str], bool] = field(default_factory=dict)
 
-    def leave(self, path: str, reason: str) -> None:
+    def leave(self, path: str, reason: str, bad: bool = False) -> None:
         """Note a file that will not be read."""
-        self.left_out.append(LeftOut(self.source, path, reason))
+        left = LeftOut(self.source, printable(path), reason, bad)
+        if left not in self.left_out:
+            self.left_out.append(left)
 
     def add(self, file: File, format: str) -> None:
         """Note a file; one that was found before stays as it was."""
@@ -59,15 +74,23 @@ def find(
     format: str | None,
     extensions: dict[str, str] = EXTENSIONS,
     formats: Sequence[str] = FORMATS,
+    skip: bool = False,
 ) -> Found:
-    """Find the files that paths, globs, folders, lists and URIs name.
+    """Find the files that paths, globs, folders, lists and URIs name; `skip` leaves out those that cannot be read.
 
     Raises:
         SourceError: one of them leads to nothing, or to a file of an unknown format.
     """
     if not paths:
         raise SourceError(f"source {source!r} names no path.")
-    found = Found(source, format, extensions, formats)
+    if any("\0" in path for path in paths):
+        raise SourceError(f"source {source!r}: a path holds a NUL byte, which no name has.")
+    if "" in (path.strip() for path in paths):
+        raise SourceError(
+            f"source {source!r}: a path is empty. Name a file or folder; . is the working folder. (Is a variable of "
+            "the shell unset?)"
+        )
+    found = Found(source, format, extensions, formats, skip)
     for text in paths:
         _find_path(found, text)
     return found
@@ -97,25 +120,37 @@ def _find_path(found: Found, text: str, listed: str = "") -> None:
     file = places.stat(place, key)
     if file:
         format = found.format or _format(file.path, found.extensions)
+        if format is None and (what := what_by_name(file.path)):
+            raise SourceError(f"source {name!r}: {file.path} is {what}.")
         if format is None:
             raise SourceError(
                 f"source {name!r}: the name of {file.path} does not tell its format. Give one: "
                 f"{', '.join(found.formats)}."
             )
-        found.add(file, format)
+        if _encodable(found, file):
+            found.add(file, format)
         return
     if places.is_folder(place, key):
         _find_folder(found, place, key)
         return
     if not places.has_wildcard(place, key):
         listed = f", which {listed} names" if listed else ""
-        raise SourceError(f"source {name!r}: no file matches {places.redacted(text)}{listed}.")
-    files, folders = places.match(place, key)
-    if not files and not folders:
-        raise SourceError(f"source {name!r}: no file matches {place.uri(key)}.")
-    _take(found, files, place.uri(key), "")
-    for folder in folders:
-        _find_folder(found, place, folder)
+        if odd := places.odd_kind(place, key):
+            raise SourceError(
+                f"source {name!r}: {printable(key)} is {odd}. Files are read several times, and by several workers: "
+                "name one."
+            )
+        raise SourceError(f"source {name!r}: no file matches {printable(places.redacted(text))}{listed}.")
+    there = places.match(place, key)
+    if not there.files and not there.folders:
+        passed = [(file.key, HIDDEN) for file in there.hidden] + there.odd
+        more = f": {place.uri(passed[0][0])} is left out ({passed[0][1]})" if passed else ""
+        raise SourceError(f"source {name!r}: no file matches {place.uri(key)}{more}.")
+    _take(found, there, place, key, "")
+    for folder in there.folders:
+        _find_folder(found, place, folder, alone=False)
+    if not found.files and not found.objects:
+        raise SourceError(_nothing(found, place.uri(key), 0))
 
 
 def _find_listed(found: Found, text: str) -> None:
@@ -151,28 +186,46 @@ def _find_dataset(found: Found, place: Place, key: str) -> bool:
     return True
 
 
-def _find_folder(found: Found, place: Place, folder: str) -> None:
-    files, _ = places.listing(place, folder, recursive=True)
+def _find_folder(found: Found, place: Place, folder: str, alone: bool = True) -> None:
+    there = places.listing(place, folder, recursive=True)
     prefix = folder.rstrip("/") + "/"
-    by_name = {file.key.removeprefix(prefix): file for file in files}
+    by_name = {file.key.removeprefix(prefix): file for file in there.files}
     if "dataset_dict.json" in by_name or "state.json" in by_name:
         _find_saved(found, place, prefix, by_name)
         return
-    _take(found, files, place.uri(folder), prefix)
+    _take(found, there, place, folder, prefix, alone)
+
+
+class _Dict(msgspec.Struct):
+    splits: list[str]
+
+
+class _File(msgspec.Struct):
+    filename: str
+
+
+class _State(msgspec.Struct):
+    data: list[_File] = msgspec.field(name="_data_files")
+    indices: list[_File] | None = msgspec.field(name="_indices_data_files", default=None)
+
+
+S = TypeVar("S")
 
 
 def _find_saved(found: Found, place: Place, prefix: str, by_name: dict[str, File]) -> None:
-    def read(name: str) -> Any:
+    def read(name: str, kind: type[S]) -> S:
+        if name not in by_name:
+            raise SourceError(f"{place.uri(prefix)} is no `save_to_disk` folder that can be read: it has no {name}.")
         try:
-            return json.loads(places.read_all(by_name[name]))
-        except (KeyError, ValueError) as error:
+            return msgspec.json.decode(places.read_all(by_name[name]), type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise SourceError(
                 f"{place.uri(prefix)} is no `save_to_disk` folder that can be read: {name}: {error}."
             ) from error
 
     split = ""
     if "dataset_dict.json" in by_name:
-        splits = read("dataset_dict.json")["splits"]
+        splits = read("dataset_dict.json", _Dict).splits
         if "train" not in splits and len(splits) != 1:
             raise SourceError(
                 f"{place.uri(prefix)} has no split 'train'; name the folder of one of: {', '.join(splits)}."
@@ -181,42 +234,54 @@ def _find_saved(found: Found, place: Place, prefix: str, by_name: dict[str, File
         for other in splits:
             if other + "/" != split:
                 found.leave(place.uri(prefix + other), "another split than the one that is read")
-    state = read(split + "state.json")
-    if state.get("_indices_data_files"):
+    state = read(split + "state.json", _State)
+    if state.indices:
         if not place.local:
             raise SourceError(f"{place.uri(prefix)} has an indices mapping, which `datasets` reads from local folders.")
         saved = SavedDataset(prefix + split)
         found.objects.append(("dataset", prefix + split, saved))
         return
-    for entry in state["_data_files"]:
-        name = split + entry["filename"]
+    for entry in state.data:
+        name = split + entry.filename
         if name not in by_name:
             raise SourceError(f"{place.uri(prefix + name)} is missing, which its state.json names.")
         found.add(by_name[name], "arrow")
 
 
-def _take(found: Found, files: Sequence[File], where: str, prefix: str) -> None:
-    """Take the files of a folder or glob that hold documents: those of one format, the first of the table's."""
+def _take(found: Found, there: Listing, place: Place, key: str, prefix: str, alone: bool = True) -> None:
+    """Take the files of a folder or glob that hold documents: those of one format, the first of the table's.
+
+    `prefix` is that of a folder's keys, "" for a glob; `alone` unless a glob names the folder.
+    """
     wanted = found.format
+    where = place.uri(key)
+    before = len(found.left_out)
+    runs: set[str] = set()
     kept: dict[str, list[File]] = {}
-    for file in files:
-        name = file.key.removeprefix(prefix) if prefix else file.key.rpartition("/")[2]
-        if any(part.startswith((".", "_")) for part in name.split("/")):
-            found.leave(file.path, "hidden, or a marker")
+    for file in there.hidden:
+        found.leave(file.path, HIDDEN)
+    for odd, reason in there.odd:
+        found.leave(odd, reason)
+    for file in there.files:
+        name = file.key.removeprefix(prefix)
+        if run := _run_of(found, place, file.key, prefix or key):
+            runs.add(run)
+        elif prefix and any(part.startswith((".", "_")) for part in name.split("/")):
+            found.leave(file.path, HIDDEN)
         elif file.size == 0:
             found.leave(file.path, "empty: no bytes")
         else:
             format = wanted or _format(file.key, found.extensions)
             if format is None:
                 found.leave(file.path, "its name tells no known format")
-            else:
+            elif _encodable(found, file):
                 kept.setdefault(format, []).append(file)
+    for run in sorted(runs):
+        found.leave(place.uri(run), OWN_RUN)
     if not kept:
-        left = "".join(f"; {left.path} is left out ({left.reason})" for left in found.left_out[-3:])
-        known = ", ".join(sorted(found.extensions))
-        raise SourceError(
-            f"source {found.source!r}: {where} holds no *.parquet file, nor another that can be read ({known}){left}."
-        )
+        if (there.folders and not prefix) or (runs and not alone):
+            return
+        raise SourceError(_nothing(found, where, before))
     chosen = next(format for format in found.formats if format in kept)
     for format, some in kept.items():
         for file in some:
@@ -224,6 +289,69 @@ def _take(found: Found, files: Sequence[File], where: str, prefix: str) -> None:
                 found.add(file, format)
             else:
                 found.leave(file.path, f"{format}, beside files of {chosen}")
+
+
+def _nothing(found: Found, where: str, before: int) -> str:
+    """That a place holds nothing to read, and some of what it holds instead."""
+    left = found.left_out[before:]
+    shown = "".join(f"; {one.path} is left out ({one.reason})" for one in left[-3:])
+    what = next((f". {one.path} is {what}" for one in left if (what := what_by_name(one.path))), "")
+    known = ", ".join(sorted(found.extensions))
+    return f"source {found.source!r}: {where} holds no file that can be read ({known}){shown}{what}."
+
+
+def _encodable(found: Found, file: File) -> bool:
+    """Whether a file's name can be told at all; one that cannot is bad."""
+    try:
+        file.key.encode()
+    except UnicodeEncodeError:
+        reason = f"{file.path} cannot be read: its name is not UTF-8. Rename it."
+        if not found.skip:
+            raise SourceError(f"source {found.source!r}: {reason}") from None
+        found.leave(file.path, reason, bad=True)
+        return False
+    return True
+
+
+def _run_of(found: Found, place: Place, key: str, named: str) -> str | None:
+    """The run folder of ours that a file lies in, if it lies at or below what the user named and is no list of words.
+
+    A folder is ours by what is in it and not by its name: a plan that we sealed, or the manifest of a table.
+    """
+    if found.formats is not FORMATS:
+        return None
+    # Of a glob, that is all below its first wildcard.
+    fixed = named if not places.has_wildcard(place, named) else re.split(r"[*?\[]", named, maxsplit=1)[0]
+    parts = key.split("/")
+    for i, part in enumerate(parts):
+        folder = "/".join(parts[:i])
+        if part not in _RUN_NAMES or len(folder) + 1 < len(fixed.rpartition("/")[0] + "/"):
+            continue
+        if (place, folder) not in found.runs:
+            found.runs[place, folder] = _is_run(place, folder)
+        if found.runs[place, folder]:
+            return folder
+    return None
+
+
+def _is_run(place: Place, folder: str) -> bool:
+    looked = [f"{folder}/{layout.PLAN}", f"{folder}/{layout.COUNTS}/{layout.MANIFEST}"]
+    staging = f"{folder}/{layout.STAGING}"
+    if places.is_folder(place, staging):
+        looked += [f"{number}/{layout.PLAN}" for number in places.listing(place, staging).folders]
+    for key in looked:
+        file = places.stat(place, key)
+        if file is None:
+            continue
+        try:
+            value = json.loads(places.read_all(file))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and (
+            value.get("kind") == "count-table" or {"count format", "Unicode tables", "checksum"} <= value.keys()
+        ):
+            return True
+    return False
 
 
 def relative_names(paths: Sequence[str]) -> list[str]:

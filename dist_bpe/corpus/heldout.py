@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,15 @@ from dist_bpe.arrays import of_bytes, of_numpy, of_texts
 from dist_bpe.corpus.columns import is_text
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import plan
+from dist_bpe.corpus.readers.parquet import Parquet
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import DataError, SourceError, UsageError, without_secrets
+from dist_bpe.errors import DataError, SourceError, UsageError
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
+from dist_bpe.storage import places
 from dist_bpe.storage.files import publish
+
+_PARALLEL = ("lang", "doc", "text")
 
 # ---- text
 
@@ -183,36 +186,39 @@ def read_parallel(path: str | Path) -> HeldOut:
         SourceError: no such file or column, or a column of another type.
         DataError: a document that is missing in a language, is there twice, is null, or is no UTF-8.
     """
-    # A Path made of a URI has lost a slash, by which its login would be known.
-    given, path = path, without_secrets(re.sub(r"^([a-z0-9]{2,}):/(?!/)", r"\1://", str(path)))
-    try:
-        table = pq.read_table(
-            given, columns=["lang", "doc", "text"], use_threads=False, pre_buffer=False, page_checksum_verification=True
-        )
-    except (OSError, pa.ArrowException) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
-        raise SourceError(f"{path} cannot be read as Parquet: {reason}.") from error
-    missing = {"lang", "doc", "text"} - set(table.column_names)
-    if missing:
-        raise SourceError(f"{path} lacks the column {min(missing)!r}; a parallel set has lang, doc and text.")
-    columns = (_values(table[name], name, path) for name in ("lang", "doc", "text"))
+    shown = places.redacted(str(path))
+    place, key = places.split(str(path))
+    file = places.stat(place, key)
+    if file is None:
+        raise SourceError(f"{shown} is not there.")
+    with file.open() as handle:
+        reader, secret, _ = Parquet.whole(file, handle, pre_buffer=False)
+        if secret:
+            raise SourceError(f"{shown} has an encrypted column. Write it without encryption.")
+        present = reader.schema_arrow.names
+        lacking = next((name for name in _PARALLEL if name not in present), None)
+        if lacking:
+            raise SourceError(f"{shown} lacks the column {lacking!r}; a parallel set has lang, doc and text.")
+        try:
+            table = reader.read(columns=list(_PARALLEL), use_threads=False)
+        except (OSError, KeyError, pa.ArrowException) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
+            raise SourceError(f"{shown} cannot be read as Parquet: {reason}.") from error
     found: dict[str, dict[str, str]] = {}
-    for lang, doc, text in zip(*columns, strict=True):
+    for lang, doc, text in zip(*(_values(table[name], name, shown) for name in _PARALLEL), strict=True):
         if lang is None or doc is None or text is None:
-            raise DataError(f"{path} has a null in the row of language {lang!r}, document {doc!r}.")
+            raise DataError(f"{shown} has a null in the row of language {lang!r}, document {doc!r}.")
         if doc in found.setdefault(lang, {}):
-            raise DataError(f"{path} has the document {doc!r} of language {lang!r} twice.")
+            raise DataError(f"{shown} has the document {doc!r} of language {lang!r} twice.")
         found[lang][doc] = text
     if not found:
-        raise SourceError(f"{path} has no rows.")
+        raise SourceError(f"{shown} has no rows.")
     documents = sorted(set().union(*found.values()))
     for lang, texts in found.items():
         lacking = next((doc for doc in documents if doc not in texts), None)
         if lacking is not None:
-            raise DataError(f"{path} is not parallel: language {lang!r} lacks the document {lacking!r}.")
-    return HeldOut(
-        str(path), {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents)
-    )
+            raise DataError(f"{shown} is not parallel: language {lang!r} lacks the document {lacking!r}.")
+    return HeldOut(shown, {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents))
 
 
 def _values(column: pa.ChunkedArray, name: str, path: str | Path) -> list[str | None]:

@@ -7,13 +7,18 @@ and lists what will be left out. Shard borders follow from inputs and options al
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from dist_bpe.corpus.documents import MOST_NAMED, WHOLE, Inspected, Piece, Reading, Skipped
+import pyarrow as pa
+
+from dist_bpe.corpus.columns import NoGroup, is_text
+from dist_bpe.corpus.documents import MOST_NAMED, NO_GROUP, WHOLE, Inspected, Piece, Reading, Skipped
 from dist_bpe.corpus.finding import Found, LeftOut, find, relative_names
+from dist_bpe.corpus.formats import partition_of
+from dist_bpe.corpus.readers.iterable import Given
 from dist_bpe.corpus.readers.lines import DAMAGED
 from dist_bpe.corpus.readers.registry import READERS
 from dist_bpe.corpus.shard import Shard, sum_or_none
@@ -97,7 +102,7 @@ class Plan:
     @property
     def in_memory(self) -> list[str]:
         """Sources whose documents are an iterable of this process, which no other process can read."""
-        return sorted({s.source for s in self.shards if any(p.format == "documents" for p in s.pieces)})
+        return sorted({s.source for s in self.shards if any(p.format in ("documents", "table") for p in s.pieces)})
 
     def warnings(self) -> list[str]:
         """A sentence for each bad file that is left out, each kind of other files, and what is worth knowing."""
@@ -179,6 +184,7 @@ class _Unit:
     file: File | None
     documents: Any
     inspected: Inspected
+    group: str | None = None
 
 
 def plan(sources: Sequence[Source], shard_bytes: int | None = None) -> Plan:
@@ -214,6 +220,12 @@ def plan(sources: Sequence[Source], shard_bytes: int | None = None) -> Plan:
                 )
     if not any(report.rows is None or report.rows for report in result.files):
         looked = [file.path for file in result.files] + [left.path for left in result.left_out]
+        bad = [left for left in result.left_out if left.bad]
+        if bad:
+            more = f" (and {len(bad) - 1:,} more)" if len(bad) > 1 else ""
+            raise SourceError(
+                f"no text found: what there is cannot be read and is left out: {bad[0].reason.rstrip('.')}{more}."
+            )
         raise SourceError(
             f"no text found: the files hold no rows ({', '.join(looked[:5])}{', …' if len(looked) > 5 else ''})."
         )
@@ -251,13 +263,35 @@ def _reading(source: Source, size: int) -> Reading:
 def _find(source: Source) -> Found:
     data = source.documents
     if data is None:
-        return find(source.name, source.list_of_paths(), source.format)
-    kind = "documents"
-    if type(data).__module__.startswith("datasets."):
-        if isinstance(data, dict):
-            raise SourceError(f'source {source.name!r}: documents holds several splits; name one, as in data["train"].')
-        kind = "stream" if type(data).__name__ == "IterableDataset" else "dataset"
-    return Found(source.name, None, objects=[(kind, f"source {source.name!r}", data)])
+        return find(source.name, source.list_of_paths(), source.format, skip=source.on_bad_file == "skip")
+    kind, name = "documents", f"source {source.name!r}"
+    bases = {base.__name__ for base in type(data).__mro__ if base.__module__.startswith("datasets.")}
+    if bases and isinstance(data, dict):
+        raise SourceError(f'{name}: documents holds several splits; name one, as in data["train"].')
+    if bases & {"IterableDataset", "Dataset"}:
+        kind = "stream" if "IterableDataset" in bases else "dataset"
+    elif (table := _table(data, name, source.text)) is not None:
+        kind, data = "table", table
+    elif not isinstance(data, (list, tuple)):
+        data = Given(data, name)  # a column of a dataset, too
+    return Found(source.name, None, objects=[(kind, name, data)])
+
+
+def _table(data: Any, name: str, text: str) -> Any:
+    """A table of whatever library as one of pyarrow; a column alone as one of a single column; None of other things."""
+    if not isinstance(data, (pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray)) and not any(
+        hasattr(data, method) for method in ("__arrow_c_stream__", "__arrow_c_array__")
+    ):
+        return None
+    try:
+        if hasattr(data, "columns") or hasattr(data, "schema"):
+            return pa.table(data)
+        column = pa.chunked_array(data if not isinstance(data, pa.Array) else [data])
+        return pa.table({text: column}) if is_text(column.type) else None
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if hasattr(data, "columns"):
+            raise SourceError(f"{name}: documents is a table that Arrow cannot take over: {error}.") from error
+        return None  # a column of mixed values, which are looked at one by one
 
 
 def _inspect(source: Source, result: Plan) -> Iterator[_Unit]:
@@ -267,17 +301,26 @@ def _inspect(source: Source, result: Plan) -> Iterator[_Unit]:
     reading = _reading(source, 0)
     files = [found.files[path] for path in sorted(found.files)]
 
-    def look(entry: tuple[File, str]) -> Inspected | SourceError:
+    def look(entry: tuple[File, str]) -> tuple[File, Inspected, str | None] | SourceError:
         file, format = entry
+        group = None
         try:
-            inspected: Inspected = READERS[format].inspect(file, reading)
+            try:
+                inspected: Inspected = READERS[format].inspect(file, reading)
+            except NoGroup:
+                group = partition_of(file.path, source.group_by or "")
+                if group is None:
+                    raise
+                group = group or NO_GROUP
+                inspected = READERS[format].inspect(file, replace(reading, group_by=None))
+            file = file.with_version()
         except AccessError:
             raise
         except SourceError as error:
             return error
         except DAMAGED as error:
             return BadFile(f"{file.path} is damaged: {error}")
-        return inspected
+        return file, inspected, group
 
     names = relative_names([file.path for file, _ in files])
     for (file, format), name, outcome in zip(files, names, places.in_threads(look, files), strict=True):
@@ -285,10 +328,10 @@ def _inspect(source: Source, result: Plan) -> Iterator[_Unit]:
             if source.on_bad_file == "error":
                 raise outcome
             result.left_out.append(LeftOut(source.name, file.path, str(outcome), bad=True))
-        elif not outcome.units:
+        elif not outcome[1].units:
             result.left_out.append(LeftOut(source.name, file.path, "empty: no rows"))
         else:
-            yield _Unit(name, format, file, None, outcome)
+            yield _Unit(name, format, outcome[0], None, outcome[1], outcome[2])
     for format, name, documents_ in found.objects:
         yield _Unit(name, format, None, documents_, READERS[format].inspect(documents_, reading))
 
@@ -300,7 +343,10 @@ def _cut(unit: _Unit, size: int) -> Iterator[Piece]:
     count = max(1, round(total / size))
 
     def piece(first: int, last: int, first_row: int, rows: int | None, size: int) -> Piece:
-        return Piece(unit.format, unit.file, unit.name, first, last, first_row, rows, size, unit.documents)
+        return Piece(
+            unit.format, unit.file, unit.name, first, last, first_row, rows, size, unit.documents, unit.group,
+            unit.inspected.mark,
+        )  # fmt: skip
 
     if unit.inspected.lines and unit.file and unit.file.size is not None:
         borders = [unit.file.size * i // count for i in range(count + 1)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dist_bpe.corpus.documents import Batch, Piece, Reading, Skipped
+from dist_bpe.corpus.documents import LEAVE_FILES, Batch, Piece, Reading, Skipped
 from dist_bpe.corpus.readers.lines import DAMAGED
 from dist_bpe.corpus.readers.registry import READERS
 from dist_bpe.errors import AccessError, DataError, SourceError
@@ -79,17 +79,13 @@ class Shard:
         reading = replace(self.reading, check_utf8=check_utf8 or self.reading.on_bad_row != "error")
         for piece in self.pieces:
             try:
-                for batch in READERS[piece.format].read(piece, reading, skipped):
-                    if len(batch.texts):
-                        yield batch
+                yield from _unchanged(piece, READERS[piece.format].read(piece, _of_piece(reading, piece), skipped))
             except AccessError as error:
                 raise DataError(str(error)) from error
             except (*DAMAGED, SourceError) as error:
                 reason = f"{error}" if isinstance(error, SourceError) else f"{piece.path} is damaged: {error}."
                 if self.reading.on_bad_file == "error":
-                    raise DataError(
-                        f'{reason.rstrip(".")}. To leave such files out, set on_bad_file = "skip".'
-                    ) from error
+                    raise DataError(f"{reason.rstrip('.')}. To leave such files out, {LEAVE_FILES}.") from error
                 skipped.files[piece.path] = reason
 
     def sources(self) -> list[str]:
@@ -98,6 +94,9 @@ class Shard:
             return [self.reading.source]
         names: set[str] = set()
         for piece in self.pieces:
+            if piece.group is not None:
+                names.add(piece.group)
+                continue
             try:
                 reader = READERS[piece.format]
                 if hasattr(reader, "groups"):
@@ -120,6 +119,36 @@ class Shard:
         except (*DAMAGED, SourceError):
             pass  # what `batches` will meet again, and note
         return names
+
+
+def _of_piece(reading: Reading, piece: Piece) -> Reading:
+    """How a piece is read whose folder names the source of its rows."""
+    return reading if piece.group is None else replace(reading, source=piece.group, group_by=None)
+
+
+def _unchanged(piece: Piece, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Batches of a piece, if its file is the same before and after; what is damaged may be one that was changed.
+
+    Raises:
+        DataError: it was changed.
+    """
+    file = piece.file
+    if file is not None and file.place.local:
+        file.check()
+    try:
+        for batch in batches:
+            if len(batch.texts):
+                yield batch
+    except AccessError:
+        raise
+    except (*DAMAGED, SourceError):
+        if file is not None:
+            file.check()
+        raise
+    if file is not None:
+        file.check()
+        if piece.mark:
+            READERS[piece.format].check_mark(piece)
 
 
 def sum_or_none(values: Iterable[int | None]) -> int | None:

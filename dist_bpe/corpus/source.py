@@ -1,6 +1,6 @@
 """A source: what is read, and the options of reading it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,8 +56,8 @@ class Source:
     _: KW_ONLY
     documents: Annotated[Any, SkipValidation] = option(
         None,
-        "Instead of paths, documents in memory: an iterable of str, bytes or None (local engine only), or a dataset of "
-        "the datasets library.",
+        "Instead of paths, documents in memory: an iterable of str, bytes or None, or a table (of pyarrow, pandas, "
+        "polars) whose column text holds them (local engine only); or a dataset of the datasets library.",
         cli=False,
         repr=False,
     )
@@ -90,11 +90,30 @@ class Source:
                 f"source {self.name!r}: documents is one {type(self.documents).__name__}, which would be read letter "
                 "by letter. Put it in a list, or name a file with paths=…"
             )
-        if self.documents is not None and not isinstance(self.documents, Iterable):
-            raise TypeError(f"source {self.name!r}: documents is {type(self.documents).__name__}, not an iterable.")
+        if self.documents is not None:
+            _refuse(self.name, self.documents)
         if self.documents is not None and self.paths:
             raise UsageError(f"source {self.name!r}: give either paths or documents.")
 
     def list_of_paths(self) -> list[str]:
         """The paths as a list."""
         return [str(self.paths)] if isinstance(self.paths, (str, Path)) else [str(path) for path in self.paths]
+
+
+def _refuse(name: str, documents: Any) -> None:
+    """Refuse what is no collection of documents, and what would give something else when it is gone through.
+
+    Raises:
+        TypeError: it is.
+    """
+    kind = type(documents)
+    if kind.__module__.startswith("datasets."):
+        return
+    if isinstance(documents, Mapping):
+        raise TypeError(
+            f"source {name!r}: documents is a {kind.__name__}, whose keys would be read as text. Give its values, as "
+            "in documents=list(d.values()), or a source for each key."
+        )
+    tables = ("__arrow_c_stream__", "__arrow_c_array__")
+    if not isinstance(documents, Iterable) and not any(hasattr(documents, method) for method in tables):
+        raise TypeError(f"source {name!r}: documents is {kind.__name__}, not an iterable.")

@@ -26,7 +26,7 @@ from dist_bpe.counting.options import CountOptions
 from dist_bpe.counting.spills import SpillSlice, end_of_spill, raise_damaged, read_slice, write_spill
 from dist_bpe.counting.table import write_part
 from dist_bpe.engine.base import STOP
-from dist_bpe.errors import Stopped
+from dist_bpe.errors import DataError, Stopped
 from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.progress import peak_memory_bytes
@@ -134,6 +134,10 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
             if STOP.is_set():
                 raise Stopped("stopped")
+            if name not in number:
+                raise DataError(
+                    f"{task.shard}: the group {name!r} was not there before: the input changes while it is read."
+                )
             source = number[name]
             nulls[source] += texts.null_count
             counter.count(source, texts)
@@ -150,7 +154,9 @@ def count_shard(task: CountTask) -> dict[str, Any]:
         sweep()
         for _ in task.shard.batches():
             pass  # raises the error that names file, row and byte
-        raise
+        raise DataError(
+            f"{task.shard}: a text is not UTF-8, but was when it was read again: the input changes while it is read."
+        ) from None
     except BaseException:
         sweep()  # what repeated attempts leave would fill the disk
         raise

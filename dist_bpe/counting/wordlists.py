@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from dist_bpe import _core
 from dist_bpe.arrays import of_bytes, of_numpy, of_texts, to_numpy
 from dist_bpe.corpus import finding, formats
-from dist_bpe.corpus.columns import BATCH_ROWS, is_text
+from dist_bpe.corpus.columns import BATCH_ROWS, checked, is_text
 from dist_bpe.corpus.documents import NO_GROUP, Piece, by_group
 from dist_bpe.corpus.formats import compression
 from dist_bpe.corpus.readers.arrow import Arrow
@@ -226,7 +226,7 @@ def _arrow(file: File, words_of: WordList) -> Iterator[_Rows]:
             batches: Iterable[Any] = (reader.get_batch(i) for i in range(reader.num_record_batches))
         else:
             batches = reader
-        yield from _from_batches(batches, wanted)
+        yield from _from_batches((checked(batch, file.path) for batch in batches), wanted)
 
 
 def _csv(file: File, words_of: WordList) -> Iterator[_Rows]:

@@ -12,17 +12,18 @@ import functools
 import io
 import os
 import re
+import stat as modes
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as fs
 
-from dist_bpe.errors import AccessError, DataError, NetworkError, SourceError, UsageError
+from dist_bpe.errors import AccessError, DataError, NetworkError, SourceError, UsageError, without_secrets
 
 R = TypeVar("R")
 #: Seconds from the first failure of a request to the moment of giving up.
@@ -38,10 +39,20 @@ KEPT_BLOCKS = 3
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 # Options stand behind a question mark in the form name=value; any other question mark is a wildcard or part of a name.
 _OPTIONS = re.compile(r"(.*?)\?([A-Za-z_][A-Za-z0-9_.-]*=.*)", re.DOTALL)
+# What `pathlib` makes of a URI: one slash where there were two.
+_COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
 _WILD = re.compile(r"[*?\[]")
 _ARROW = {"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"}
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _WEB = {"http", "https"}
+# What places call the version of a file's content.
+_VERSIONS = ("etag", "generation", "blob_id", "content_md5", "md5hash")
+# Names of what clients of HTTP raise over connections.
+_NETWORK = {
+    "ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "RemoteProtocolError", "ClientConnectionError",
+    "ClientConnectorError", "ServerDisconnectedError", "LocalEntryNotFoundError", "SSLError", "gaierror", "PoolTimeout",
+}  # fmt: skip
+CHANGED = "Files may not change while they are read: begin anew, with --restart if a run was begun."
 # Options whose values are no secrets and help to understand an error.
 _HARMLESS = {
     "region",
@@ -103,7 +114,7 @@ class Place:
         """How people see a key: the local path, or a URI without login and options."""
         if self.scheme in _WEB:
             return f"{self.scheme}://{key.split('://', 1)[-1].split('?', 1)[0].rsplit('@', 1)[-1]}"
-        return self.shown + key
+        return self.shown + printable(key)
 
     def parsed_options(self) -> dict[str, str]:
         """The options of the URI, decoded."""
@@ -137,12 +148,22 @@ class Place:
             return AccessError(f"{uri}: access denied. Check {keys}, and that they may read here ({text}).")
         if isinstance(error, FileNotFoundError):
             return SourceError(f"{uri} is not there.")
+        if _offline(error):
+            return SourceError(
+                f"{uri} cannot be read: the environment says HF_HUB_OFFLINE, so that the Hub is not asked. Unset it, "
+                "or name local files."
+            )
         if not self.local and transient(error):
             return NetworkError(f"{uri}: no answer for {RETRY_SECONDS:.0f} seconds; the last error was: {text}")
         return SourceError(f"{uri} cannot be read: {text}")
 
 
 LOCAL = Place()
+
+
+def printable(path: str) -> str:
+    """A path as it can be printed and encoded: bytes of a name that are not UTF-8 as escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 @functools.lru_cache(maxsize=64)
@@ -174,6 +195,8 @@ def split(text: str) -> tuple[Place, str]:
         UsageError: a URI without a host or path, or of an unknown scheme.
     """
     match = _SCHEME.fullmatch(text)
+    if not text or "\0" in text:
+        raise UsageError(f"{'an empty path' if not text else f'the path {text!r}'} names no file or folder.")
     if not match:
         return LOCAL, os.path.abspath(text)  # noqa: PTH100  # not resolve(): the name given is the name to show
     scheme, rest = match[1].lower(), match[2]
@@ -216,8 +239,17 @@ def _with_fsspec(scheme: str, host: str, path: str, login: str, options: str) ->
 
 
 def redacted(text: str) -> str:
-    """A path or URI as people may see it: without login and options."""
-    place, key = split(text)
+    """A path or URI as people may see it: without login and options, also where it names no place at all.
+
+    A URI that went through `pathlib` has lost a slash, but not its login.
+    """
+    text = _COLLAPSED.sub(r"\1://", text, count=1) if _COLLAPSED.match(text) else text
+    if not _SCHEME.fullmatch(text):
+        return text
+    try:
+        place, key = split(text)
+    except UsageError:
+        return without_secrets(text)
     return text if place.local else place.uri(key)
 
 
@@ -230,6 +262,7 @@ class File:
         size: bytes, or None where the place does not tell.
         modified: nanoseconds since 1970, or None.
         place, key: how to open it.
+        version: what the place calls this content (an etag, or a name of its own), or None.
     """
 
     path: str
@@ -237,6 +270,31 @@ class File:
     modified: int | None
     place: Place = field(default=LOCAL, repr=False)
     key: str = field(default="", repr=False)
+    version: str | None = field(default=None, repr=False)
+
+    def with_version(self) -> "File":
+        """The same file with what its place calls its content, for which a remote one is asked once more."""
+        return self if self.place.local else replace(self, version=_version(self.place, self.key))
+
+    def check(self) -> None:
+        """Check that the file is still the one that was found.
+
+        Raises:
+            DataError: it has another size, time or version.
+            SourceError: it is gone.
+            NetworkError: no answer within the deadline.
+        """
+        if self.version is not None:
+            found = _version(self.place, self.key)
+            if found != self.version:
+                raise DataError(f"{self.path} was changed after the run was planned: it has another etag. {CHANGED}")
+            return
+        now = stat(self.place, self.key)
+        if now is None:
+            raise SourceError(f"{self.path} is not there.")
+        self._compare(now.size or 0)
+        if self.modified is not None and now.modified is not None and now.modified != self.modified:
+            raise DataError(f"{self.path} was changed after the run was planned: it was written anew. {CHANGED}")
 
     def open(self, block: int = READ_BYTES) -> Any:
         """The file as a pyarrow random-access file; remote ones are read `block` bytes a request, with retries.
@@ -247,41 +305,80 @@ class File:
             NetworkError: no answer within the deadline.
         """
         try:
-            file: Any = pa.OSFile(self.key) if self.place.local else pa.PythonFile(_Remote(self, block), mode="r")
+            file: Any = _os_file(self.key) if self.place.local else pa.PythonFile(_Remote(self, block), mode="r")
         except OSError as error:
             raise self.place.translate(error, self.key) from error
         if self.place.local:
             self._compare(file.size())
         return file
 
-    def check_size(self) -> None:
-        """Check a local file before something else opens it; `open` checks by itself.
-
-        Raises:
-            SourceError: it is gone.
-            DataError: it has another size than when it was found.
-        """
-        if self.place.local:
-            try:
-                self._compare(os.stat(self.key).st_size)  # noqa: PTH116  # keys are strings
-            except OSError as error:
-                raise self.place.translate(error, self.key) from error
-
     def _compare(self, size: int) -> None:
         if self.size is not None and size != self.size:
-            raise DataError(f"{self.path} has {size:,} bytes, but had {self.size:,} when the run was planned.")
+            raise DataError(
+                f"{self.path} has {size:,} bytes, but had {self.size:,} when the run was planned. {CHANGED}"
+            )
+
+
+def _os_file(key: str) -> Any:
+    try:
+        return pa.OSFile(key)
+    except UnicodeEncodeError as error:  # a name that is not UTF-8, which Arrow cannot say
+        raise OSError(f"its name is not UTF-8 (from character {error.start:,} on). Rename it") from error
+
+
+def _version(place: Place, key: str) -> str | None:
+    """What a remote place calls the content of a file: an etag, a generation, the name of a blob."""
+
+    def ask() -> str | None:
+        system = place.file_system()
+        handler = getattr(system, "handler", None)
+        if handler is None:
+            with system.open_input_file(key) as handle:
+                values = handle.metadata() or {}
+        else:
+            values = handler.fs.info(key)
+        named = {text_of(name).lower(): value for name, value in values.items()}
+        return next((text_of(named[name]) for name in _VERSIONS if named.get(name)), None)
+
+    def text_of(value: Any) -> str:
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+    return with_retries(ask, place, key)
 
 
 def transient(error: BaseException) -> bool:
     """Whether an error of a remote file system may pass by itself: a broken connection, a busy server."""
     if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ImportError)):
         return False
-    if isinstance(error, (pa.ArrowInvalid, NotImplementedError, TypeError, AttributeError)):
+    if isinstance(error, (pa.ArrowInvalid, NotImplementedError, TypeError, AttributeError)) or _offline(error):
         return False
     status = getattr(error, "status", None)
     if isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429):
         return False
     return not _FINAL.search(str(error))
+
+
+def _offline(error: BaseException) -> bool:
+    """Whether the Hub's library was told not to ask the network: no time will change that."""
+    return "OfflineModeIsEnabled" in (type(error).__name__, type(error.__cause__).__name__) or (
+        "HF_HUB_OFFLINE" in str(error)
+    )
+
+
+def network_fault(error: BaseException | None) -> bool:
+    """Whether an error of a library that says little tells, itself or by its causes, of a connection that failed."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if _offline(error):
+            return False
+        status = getattr(getattr(error, "response", None), "status_code", getattr(error, "status", None))
+        if isinstance(status, int):
+            return status >= 500 or status in (408, 425, 429)
+        if isinstance(error, (ConnectionError, TimeoutError)) or type(error).__name__ in _NETWORK:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def with_retries(request: Callable[[], R], place: Place, key: str) -> R:
@@ -431,24 +528,127 @@ def _file(place: Place, info: Any) -> File:
     return File(place.uri(info.path), info.size, info.mtime_ns, place, info.path)
 
 
+def _local_file(key: str, info: os.stat_result) -> File:
+    return File(printable(key), info.st_size, info.st_mtime_ns, LOCAL, key)
+
+
 def stat(place: Place, key: str) -> "File | None":
     """The file of that exact name; None where a folder or nothing has it."""
+    if place.local:
+        try:
+            status = os.stat(key)  # noqa: PTH116  # keys are strings
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise place.translate(error, key) from error
+        return _local_file(key, status) if modes.S_ISREG(status.st_mode) else None
     info = _info(place, key)
     return _file(place, info) if info.type == fs.FileType.File else None
 
 
 def is_folder(place: Place, key: str) -> bool:
     """Whether a folder (or a prefix of an object store) has that exact name."""
+    if place.local:
+        return os.path.isdir(key)  # noqa: PTH112  # keys are strings
     return bool(_info(place, key).type == fs.FileType.Directory)
 
 
-def listing(place: Place, folder: str, recursive: bool = False) -> tuple[list[File], list[str]]:
-    """The files and folders in a folder, or all below it, each sorted by key."""
+def odd_kind(place: Place, key: str) -> str | None:
+    """Why a local name that is neither file nor folder cannot be read; None where there is no such name."""
+    if not place.local:
+        return None
+    try:
+        mode = os.stat(key).st_mode  # noqa: PTH116  # keys are strings
+    except FileNotFoundError:
+        return BROKEN_LINK if os.path.islink(key) else None  # noqa: PTH114
+    except OSError:
+        return None
+    return _irregular(mode)
+
+
+def _irregular(mode: int) -> str | None:
+    if modes.S_ISREG(mode) or modes.S_ISDIR(mode):
+        return None
+    kinds = {modes.S_ISFIFO: "a pipe", modes.S_ISSOCK: "a socket", modes.S_ISCHR: "a device", modes.S_ISBLK: "a device"}
+    return f"no regular file but {next((kind for test, kind in kinds.items() if test(mode)), 'something else')}"
+
+
+#: Why names of a listing are no files to read.
+BROKEN_LINK = "a link that leads nowhere"
+LOOP = "a link to a folder that is listed under its own name"
+
+
+class Listing(NamedTuple):
+    """What a folder, or a glob, holds; each part is sorted by key.
+
+    Attributes:
+        files: files.
+        folders: keys of folders.
+        odd: keys of what cannot be read, each with the reason.
+        hidden: files below names that begin with `.` or `_`, which the glob passes over.
+    """
+
+    files: list[File]
+    folders: list[str]
+    odd: list[tuple[str, str]]
+    hidden: list[File]
+
+
+def listing(place: Place, folder: str, recursive: bool = False) -> Listing:
+    """The files and folders in a folder, or all below it.
+
+    A link is followed, except one to a folder that is listed anyway: each file is there once. A broken link, a pipe
+    and the like are `odd`.
+    """
+    if place.local:
+        return with_retries(lambda: _walk(folder, recursive), place, folder)
     selector = fs.FileSelector(folder, recursive=recursive)
     infos = with_retries(lambda: place.file_system().get_file_info(selector), place, folder)
     infos = sorted(infos, key=lambda info: info.path)
     files = [_file(place, info) for info in infos if info.type == fs.FileType.File]
-    return files, [info.path for info in infos if info.type == fs.FileType.Directory]
+    return Listing(files, [info.path for info in infos if info.type == fs.FileType.Directory], [], [])
+
+
+def _walk(root: str, recursive: bool) -> Listing:
+    found = Listing([], [], [], [])
+    # Real paths of the folders on the way to each folder that is still to be listed.
+    todo: list[tuple[str, tuple[str, ...]]] = [(root, (os.path.realpath(root),))]
+    while todo:
+        folder, above = todo.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = os.path.join(folder, entry.name)  # noqa: PTH118
+                try:
+                    info = entry.stat()
+                except FileNotFoundError:
+                    if entry.is_symlink():
+                        found.odd.append((path, BROKEN_LINK))
+                    continue  # else it went while the folder was listed
+                except OSError as error:
+                    if not entry.is_symlink():
+                        raise
+                    found.odd.append((path, f"a link that cannot be followed ({error.strerror})"))
+                    continue
+                if modes.S_ISREG(info.st_mode):
+                    found.files.append(_local_file(path, info))
+                elif modes.S_ISDIR(info.st_mode):
+                    link = entry.is_symlink()
+                    real = os.path.realpath(path) if link else os.path.join(above[-1], entry.name)  # noqa: PTH118
+                    if recursive and (real in above or (link and (_below(real, above[0]) or _below(above[0], real)))):
+                        found.odd.append((path, LOOP))
+                        continue
+                    found.folders.append(path)
+                    if recursive:
+                        todo.append((path, (*above, real)))
+                else:
+                    found.odd.append((path, _irregular(info.st_mode) or ""))
+    return Listing(
+        sorted(found.files, key=lambda file: file.key), sorted(found.folders), sorted(found.odd), found.hidden
+    )
+
+
+def _below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def has_wildcard(place: Place, key: str) -> bool:
@@ -456,15 +656,21 @@ def has_wildcard(place: Place, key: str) -> bool:
     return place.scheme not in _WEB and bool(_WILD.search(key))
 
 
-def match(place: Place, pattern: str) -> tuple[list[File], list[str]]:
+def match(place: Place, pattern: str) -> Listing:
     """The files and folders that a glob names: `*`, `?` and `[…]` within a name, `**` for any number of folders.
 
-    Names that begin with a dot are matched only by a pattern that does, as in a shell.
+    Names that begin with a dot or a `_` are matched only by a pattern that does: the first as in a shell, the second
+    as those mean them who write `_temporary` and `_SUCCESS`. Files that only this keeps out are `hidden`, unless
+    their names begin with a dot.
     """
     parts = pattern.split("/")
     fixed = next(i for i, part in enumerate(parts) if _WILD.search(part))
     folders = ["/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else ".")]
-    files: list[File] = []
+    files: dict[str, File] = {}
+    hidden: dict[str, File] = {}
+    odd: dict[str, str] = {}
+    # Folders that only the rule for hidden names keeps out; what the pattern finds below them is hidden.
+    behind: set[str] = set()
     for i in range(fixed, len(parts)):
         last = i == len(parts) - 1
         part = parts[i]
@@ -472,27 +678,50 @@ def match(place: Place, pattern: str) -> tuple[list[File], list[str]]:
         for folder in folders:
             if not is_folder(place, folder):
                 continue
-            if part == "**":
-                below, inner = listing(place, folder, recursive=True)
-                found += [folder, *(name for name in inner if not _hidden(name, folder))]
-                if last:
-                    files += [file for file in below if not _hidden(file.key, folder)]
-                continue
-            there, inner = listing(place, folder)
-            found += [name for name in inner if _matches(name, part)]
+            there = listing(place, folder, recursive=part == "**")
+
+            def meant(key: str, folder: str = folder, part: str = part) -> bool | None:
+                """Whether a key is matched; None where a `_` alone keeps it out."""
+                names = key[len(folder) :].strip("/").split("/")
+                if part == "**":
+                    if any(name.startswith(".") for name in names):
+                        return False
+                    return None if any(name.startswith("_") for name in names) or folder in behind else True
+                name = names[-1]
+                if not fnmatch.fnmatchcase(name, part) or (name.startswith(".") and not part.startswith(".")):
+                    return False
+                outside = folder in behind or (name.startswith("_") and not part.startswith("_"))
+                return None if outside else True
+
+            found += [folder] if part == "**" else []
+            for key in there.folders:
+                how = meant(key)
+                if how is not False:
+                    found.append(key)
+                if how is None:
+                    behind.add(key)
+            # Links to folders lie where folders do, anywhere in the pattern.
+            odd |= {key: reason for key, reason in there.odd if meant(key) and (last or reason == LOOP)}
             if last:
-                files += [file for file in there if _matches(file.key, part)]
+                for file in there.files:
+                    how = meant(file.key)
+                    if how is not False:
+                        (files if how else hidden)[file.key] = file
         folders = sorted(set(found))
-    return files, [] if parts[-1] == "**" else folders
-
-
-def _hidden(key: str, folder: str) -> bool:
-    return any(part.startswith(".") for part in key[len(folder) :].split("/"))
-
-
-def _matches(key: str, part: str) -> bool:
-    name = key.rstrip("/").rpartition("/")[2]
-    return fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+        if place.local and part != "**":
+            reals = {os.path.realpath(key) for key in folders if not os.path.islink(key)}  # noqa: PTH114
+            for key in [key for key in folders if os.path.islink(key)]:  # noqa: PTH114
+                real = os.path.realpath(key)
+                if real in reals or _below(os.path.realpath(os.path.dirname(key)), real):  # noqa: PTH120
+                    folders.remove(key)
+                    odd[key] = LOOP
+    named = [] if parts[-1] == "**" else [key for key in folders if key not in behind]
+    return Listing(
+        [files[key] for key in sorted(files)],
+        named,
+        sorted(odd.items()),
+        [hidden[key] for key in sorted(hidden.keys() - files.keys())],
+    )
 
 
 def read_all(file: File) -> bytes:

@@ -154,7 +154,7 @@ BAD = {
     "no such file": (["missing.parquet"], "no file matches missing.parquet"),
     "no such column": (["{corpus}", "--text-column", "body"], "its columns are: text, lang"),
     "no such group": (["{corpus}", "--group-by", "language"], "no group column 'language'"),
-    "a folder without Parquet": (["{empty}"], "holds no *.parquet file"),
+    "a folder without Parquet": (["{empty}"], "holds no file that can be read"),
     "no text at all": (["{nulls}"], "no text found"),
     "no rows": (["{norows}"], "no text found"),
     "no Parquet": (["{html}"], "cannot be read as Parquet"),

@@ -482,7 +482,7 @@ def test_a_commit_under_the_name_of_another_is_not_counted(write: Writer, tmp_pa
     assert committed(staging) == [commits[0], commits[2]]
     # The same of parts.
     commits = [commits[0], count_shard(tasks[1]), commits[2]]
-    parts = [merge_part(task) for task in merge_tasks(commits, staging, 2, 1, 64)]
+    parts = [merge_part(task) for task in merge_tasks(commits, staging, CountOptions(partitions=2))]
     assert merged(staging, staging) == parts
     (staging / "part-00001.json").write_bytes((staging / "part-00000.json").read_bytes())
     assert merged(staging, staging) == parts[:1]

@@ -5,24 +5,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from dist_bpe.corpus.columns import Column, locate, values_of
+from dist_bpe.corpus.columns import Column, checked, locate, values_of
 from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of
+from dist_bpe.corpus.formats import what_by_start
 from dist_bpe.errors import BadFile
-from dist_bpe.storage.places import READ_BYTES, File
+from dist_bpe.storage.places import File
 
 
 class Arrow:
-    """Arrow IPC files, and streams as `save_to_disk` writes them. Shards of a file begin at record batches."""
+    """Arrow IPC files, and streams as `save_to_disk` writes them. Shards of a file begin at record batches.
 
-    @staticmethod
-    def _open(file: File, block: int = READ_BYTES) -> Any:
-        if not file.place.local:
-            return file.open(block)
-        file.check_size()
-        try:
-            return pa.memory_map(file.key)
-        except OSError as error:
-            raise file.place.translate(error, file.key) from error
+    Files are read and not mapped into memory: a mapped one that shrinks while it is read ends the process.
+    """
 
     @staticmethod
     def reader(handle: Any, path: str, columns: Sequence[int] | None = None) -> Any:
@@ -31,14 +25,16 @@ class Arrow:
         Raises:
             BadFile: it is neither.
         """
-        start = bytes(handle.read(6))
+        start = bytes(handle.read(512))
         handle.seek(0)
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=columns)
         try:
-            if start == b"ARROW1":
+            if start.startswith(b"ARROW1"):
                 return pa.ipc.open_file(handle, options=options)
             return pa.ipc.open_stream(handle, options=options)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if not start.startswith(b"ARROW1") and (what := what_by_start(start)):
+                raise BadFile(f"{path} is no Arrow file, but {what}.") from error
             raise BadFile(f"{path} is neither an Arrow IPC file nor a stream, or is damaged: {error}") from error
 
     @classmethod
@@ -53,7 +49,7 @@ class Arrow:
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:
         """Read the schema and the first record batch, whose text stands for that of the others."""
-        with cls._open(file, 1 << 18) as handle:
+        with file.open(1 << 18) as handle:
             reader, text, _ = cls._located(handle, file.path, reading)
             try:
                 batch = reader.get_batch(0) if hasattr(reader, "get_batch") else reader.read_next_batch()
@@ -61,6 +57,7 @@ class Arrow:
                 if isinstance(error, pa.ArrowInvalid) and getattr(reader, "num_record_batches", True):
                     raise BadFile(f"{file.path} is damaged: {error}") from error
                 return Inspected([])
+            checked(batch, file.path)
             size = values_of(batch.column(text.names[0]), text.names[1:])[0].nbytes
             if hasattr(reader, "num_record_batches"):
                 return Inspected([(None, size)] * reader.num_record_batches)
@@ -71,13 +68,14 @@ class Arrow:
     def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
         """The documents of some record batches."""
         sample = Sample(reading, piece.name)
-        with cls._open(piece.require_file()) as handle:
+        with piece.require_file().open() as handle:
             reader, text, group = cls._located(handle, piece.path, reading)
             if hasattr(reader, "get_batch"):
                 batches: Iterable[Any] = (reader.get_batch(i) for i in range(piece.first, piece.last))
             else:
                 batches = reader
             for number, batch in enumerate(batches, piece.first):
+                checked(batch, piece.path)
                 groups = values_of(batch.column(group.names[0]), group.names[1:])[0] if group else None
 
                 def fault(i: int, byte: int, number: int = number) -> str:

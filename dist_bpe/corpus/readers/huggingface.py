@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dist_bpe.corpus.columns import BATCH_BYTES, BATCH_ROWS, locate, values_of
+from dist_bpe.corpus.columns import BATCH_BYTES, BATCH_ROWS, checked, locate, values_of
 from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of
 from dist_bpe.errors import SourceError
+from dist_bpe.storage import places
 
 # Rows whose size stands for that of all rows of a dataset.
 PROBE_ROWS = 1000
+_HUB = places.Place("hf", "hf://")
 
 
 def _columns(table: Any, piece: Piece, reading: Reading) -> tuple[Any, Any]:
@@ -22,6 +24,7 @@ def _from_table(
 ) -> Iterator[Batch]:
     text, group = _columns(table, piece, reading)
     for batch in table.to_batches():
+        checked(batch.select(list(dict.fromkeys(c.names[0] for c in (text, group) if c))), piece.name)
 
         def fault(i: int, byte: int, first: int = first) -> str:
             row = (first + i) % (1 << 40)
@@ -60,6 +63,29 @@ class Dataset:
         rows = min(BATCH_ROWS, max(1, BATCH_BYTES * (piece.rows or 1) // max(1, piece.bytes)))
         for start in range(piece.first * PROBE_ROWS, stop, rows):
             yield from _from_table(data[start : min(stop, start + rows)], start, piece, sample, reading, skipped)
+
+
+class Table:
+    """A table in memory: of pyarrow, pandas, polars, or anything else that speaks Arrow's C interface."""
+
+    @staticmethod
+    def inspect(documents: Any, reading: Reading) -> Inspected:
+        """Check the columns."""
+        text, _ = _columns(documents, Piece("table", None, f"source {reading.source!r}", 0, 0), reading)
+        column = documents.column(text.names[0])
+        rows = len(documents)
+        each = column.nbytes // max(1, rows)
+        return Inspected([(min(PROBE_ROWS, rows - i), each * PROBE_ROWS) for i in range(0, rows, PROBE_ROWS)])
+
+    @staticmethod
+    def read(piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
+        """The documents of some thousands of rows."""
+        sample = Sample(reading, piece.name)
+        first, stop = piece.first * PROBE_ROWS, min(piece.last * PROBE_ROWS, len(piece.documents))
+        rows = min(BATCH_ROWS, max(1, BATCH_BYTES * (piece.rows or 1) // max(1, piece.bytes)))
+        for start in range(first, stop, rows):
+            part = piece.documents.slice(start, min(stop, start + rows) - start)
+            yield from _from_table(part, start, piece, sample, reading, skipped)
 
 
 class Stream:
@@ -127,15 +153,23 @@ def hub_split(name: str, config: str | None, split: str | None, revision: str | 
 
     Raises:
         SourceError: no such dataset, configuration or split.
+        NetworkError: no answer within the deadline.
     """
     import datasets
     from datasets.packaged_modules.parquet.parquet import Parquet
 
-    try:
-        builder = datasets.load_dataset_builder(name, config, revision=revision)
-    except Exception as error:  # whatever its hub client, file system or script loader raises
-        text = " ".join(str(error).split())
-        raise SourceError(f"the dataset {name!r} cannot be opened by `datasets`: {text}") from error
+    def load() -> Any:
+        try:
+            return datasets.load_dataset_builder(name, config, revision=revision)
+        except Exception as error:  # whatever its hub client, file system or script loader raises
+            if places.network_fault(error):
+                raise
+            text = " ".join(str(error).split())
+            if "OfflineMode" in repr(error) or "HF_HUB_OFFLINE" in text:
+                text += " The environment says HF_HUB_OFFLINE: unset it, or name local files."
+            raise SourceError(f"the dataset {name!r} cannot be opened by `datasets`: {text}") from error
+
+    builder = places.with_retries(load, _HUB, f"datasets/{name}")
     files = builder.config.data_files or {}
     known = list(files) or list(builder.info.splits or {})
     split = split or ("train" if "train" in known or not known else known[0] if len(known) == 1 else None)

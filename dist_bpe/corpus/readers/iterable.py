@@ -1,12 +1,63 @@
-"""Documents in memory: lists, arrays, generators."""
+"""Documents in memory: lists, arrays, generators, tables."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from dist_bpe.arrays import of_bytes
 from dist_bpe.corpus.columns import BATCH_BYTES, BATCH_ROWS
 from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of
-from dist_bpe.errors import DataError, SourceError
+from dist_bpe.errors import DataError, DistBpeError, SourceError
+
+
+class Given:
+    """An iterable that a user gave, and how far it was read: one that cannot begin again gives less the second time.
+
+    A generator gives nothing then, and a retry that found it empty would count nothing and succeed.
+    """
+
+    def __init__(self, documents: Iterable[Any], name: str) -> None:
+        self.documents, self.name = documents, name
+        self._most = 0
+        self._iterator: Any = None
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """The documents.
+
+        Raises:
+            DataError: the iterable raised and cannot begin again, or it gives fewer documents than before.
+        """
+        iterator = iter(self.documents)
+        once = iterator is self.documents or iterator is self._iterator
+        if once and self._iterator is not None:
+            raise self._used_up()
+        self._iterator = iterator
+        done = 0
+        while True:
+            try:
+                document = next(iterator)
+            except StopIteration:
+                if done < self._most:
+                    raise self._used_up() from self._error
+                return
+            except DistBpeError:
+                raise
+            except Exception as error:
+                self._error = self._error or error
+                if once:
+                    raise self._used_up() from error
+                raise
+            done += 1
+            self._most = max(self._most, done)
+            yield document
+
+    def _used_up(self) -> DataError:
+        cause = f" It stopped with {type(self._error).__name__}: {self._error}." if self._error else ""
+        return DataError(
+            f"{self.name}: documents can be read once only, and were read up to document {self._most:,} before.{cause} "
+            "Write them to a file, or give a list, so that they can be read again."
+        )
 
 
 class Documents:
@@ -24,6 +75,8 @@ class Documents:
     @staticmethod
     def read(piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
         """The documents, by the policy for bad ones."""
+        if isinstance(piece.documents, Given):
+            reading = replace(reading, check_utf8=True)  # they cannot be read again to learn which one is at fault
         sample = Sample(reading, piece.name)
         whole = not isinstance(piece.documents, (list, tuple))
         documents: Iterable[Any] = piece.documents if whole else piece.documents[piece.first : piece.last]

@@ -9,7 +9,9 @@ import msgspec
 import numpy as np
 
 from dist_bpe.arrays import of_bytes, of_texts
-from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, by_group
+from dist_bpe.corpus.columns import NoGroup
+from dist_bpe.corpus.documents import LEAVE_OUT, Batch, Inspected, Piece, Reading, Sample, Skipped, by_group
+from dist_bpe.corpus.formats import partition_of, what_by_name, what_by_start
 from dist_bpe.corpus.readers.lines import (
     CARRIAGE_RETURN,
     CLOSING,
@@ -188,6 +190,36 @@ def _values(value: Any, names: tuple[str, ...], path: str, text: bool, inside: b
     return [value]
 
 
+def _no_lines(start: bytes, lines: list[bytes], objects: int) -> str | None:
+    """What a file is whose lines are no objects, if that can be told, and what to do with it."""
+    if what := what_by_start(start, markup=False):
+        return what
+    if start[:1] == b"[" and (not objects or not _is_json(start)):
+        return "a JSON array: write an object a line, as `jq -c '.[]' file` does"
+    if start.rstrip() == b"{":
+        return "an object spread over several lines: write it on one, as `jq -c . file` does"
+    if objects or len(lines) < 2 or start[:1] in b'{["':
+        return None
+    # A header and rows with as many commas or tabs.
+    for separator, name in ((b",", "CSV"), (b"\t", "TSV")):
+        if start.count(separator) and all(line.count(separator) >= start.count(separator) for line in lines[1:3]):
+            return f"looks like {name}, beginning with {start[:40]!r}: {what_by_name('a.csv')}"
+    return None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def printed(text: str) -> str:
+    """Names of fields as they can be printed: they may hold lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class JsonLines:
     """JSON Lines: an object a line."""
 
@@ -196,19 +228,30 @@ class JsonLines:
         """Probe the first lines: a file in which none has the field is refused."""
         fields = _Fields(reading)
 
+        partition = partition_of(file.path, reading.group_by) if reading.group_by else None
+
         def check(data: bytes) -> int:
-            size = missing = 0
+            size = missing = objects = ungrouped = 0
             lines = [line for line in data.split(b"\n") if line.strip()]
             for line in lines:
                 try:
-                    size += sum(len(text) for text in fields.line(line).texts if text)
+                    found = fields.line(line)
+                    size += sum(len(text) for text in found.texts if text)
+                    objects += 1
+                    ungrouped += found.group is None
                 except _BadLine as error:
                     missing += error.reason == "no such field"
-            if lines and lines[0].lstrip()[:1] == b"<":
-                raise BadFile(f"{file.path} is no JSON Lines, but looks like a web page: {lines[0][:40]!r}.")
+                    objects += error.reason != "broken JSON"
+            start = lines[0].lstrip() if lines else b""
+            if start[:1] == b"<":
+                raise BadFile(f"{file.path} is no JSON Lines, but looks like a web page: {start[:40]!r}.")
+            if lines and (what := _no_lines(start, lines, objects)):
+                raise BadFile(f"{file.path} is no JSON Lines, but {what}.")
             if lines and missing == len(lines):
                 keys = ", ".join(sorted({key for line in lines[:100] for key in fields.keys(line)}))
-                raise BadFile(f"{file.path} has no field {reading.text!r}; its fields are: {keys}.")
+                raise BadFile(f"{file.path} has no field {reading.text!r}; its fields are: {printed(keys)}.")
+            if partition is not None and objects and ungrouped == objects:
+                raise NoGroup(f"{file.path} has no field {reading.group_by!r} to group by.")
             return size
 
         return inspect_lines(file, check)
@@ -219,7 +262,7 @@ class JsonLines:
         sample = Sample(reading, piece.name)
         fields = _Fields(reading)
         lines = LineReader(piece, reading)
-        for offset, block in line_blocks(piece, skipped):
+        for offset, block in line_blocks(piece, skipped, lines):
             ends = line_ends(block)
             number = len(ends)
             starts = numbers = None
@@ -259,9 +302,7 @@ def _slowly(
         except _BadLine as error:
             where = lines.where(number, start + (error.byte or 0))
             if reading.on_bad_row == "error":
-                raise DataError(
-                    f'{where} {error.detail}. Mend it, or leave such lines out (on_bad_row = "skip").'
-                ) from None
+                raise DataError(f"{where} {error.detail}. Fix it, or {LEAVE_OUT} to leave such lines out.") from None
             skipped.row(error.reason, where)
             continue
         if found.replaced:

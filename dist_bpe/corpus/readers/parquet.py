@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dist_bpe.arrays import of_numpy
-from dist_bpe.corpus.columns import BATCH_BYTES, BATCH_ROWS, Column, locate, values_of
+from dist_bpe.corpus.columns import BATCH_BYTES, BATCH_ROWS, Column, checked, locate, values_of
 from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of, group_names
-from dist_bpe.errors import BadFile
-from dist_bpe.storage.places import File
+from dist_bpe.corpus.formats import what_by_start
+from dist_bpe.corpus.readers.thrift import ThriftError, encrypted_columns
+from dist_bpe.errors import BadFile, DataError
+from dist_bpe.storage.files import digest
+from dist_bpe.storage.places import CHANGED, File
 
 # What planning reads of a remote file at a time: footers are small.
 FOOTER_BYTES = 1 << 16
@@ -22,16 +25,34 @@ def _not_parquet(file: File, error: BaseException) -> BadFile:
     start = b""
     if file.size != 0:
         with file.open(1 << 10) as handle:
-            start = bytes(handle.read(256))
+            start = bytes(handle.read(512))
     if not start:
         return BadFile(f"{file.path} cannot be read as Parquet: it is empty.")
+    if start.startswith(b"PAR1"):
+        return BadFile(f"{file.path} cannot be read as Parquet: it is cut short or damaged ({error}).")
     if start.lstrip()[:1] == b"<":
         return BadFile(
             f"{file.path} cannot be read as Parquet: it looks like a web page and begins with {start[:40]!r}."
         )
-    if start.startswith(b"PAR1"):
-        return BadFile(f"{file.path} cannot be read as Parquet: it is cut short or damaged ({error}).")
+    if what := what_by_start(start, markup=False):
+        return BadFile(f"{file.path} cannot be read as Parquet: it is {what}.")
     return BadFile(f"{file.path} cannot be read as Parquet: it is none, and begins with {start[:16]!r}.")
+
+
+def _footer(handle: Any) -> bytes:
+    """The footer of an open file, without the length and the mark that follow it; empty if there is none."""
+    size = handle.size()
+    if size < 12:
+        return b""
+    handle.seek(size - 8)
+    tail = bytes(handle.read(8))
+    length = int.from_bytes(tail[:4], "little")
+    footer = b""
+    if tail[4:] in (b"PAR1", b"PARE") and length <= size - 12:
+        handle.seek(size - 8 - length)
+        footer = bytes(handle.read(length))
+    handle.seek(0)
+    return footer
 
 
 class Parquet:
@@ -41,25 +62,69 @@ class Parquet:
     def open(file: File, handle: Any, **options: Any) -> Any:
         """The reader of an open file.
 
+        Pages that carry a checksum are compared with it.
+
         Raises:
             BadFile: the file is no Parquet, or damaged.
         """
         try:
-            return pq.ParquetFile(handle, **options)
+            return pq.ParquetFile(handle, page_checksum_verification=True, **options)
+        except UnicodeDecodeError as error:
+            raise BadFile(
+                f"{file.path}: the name of a column is not UTF-8 ({error.object!r}). Name it anew."
+            ) from error
         except (OSError, pa.ArrowException) as error:
             raise _not_parquet(file, error) from error
+
+    @classmethod
+    def whole(cls, file: File, handle: Any, mark: str = "", **options: Any) -> tuple[Any, frozenset[int], str]:
+        """The reader, the numbers of the leaves that are encrypted, and a digest of the footer.
+
+        Raises:
+            BadFile: see `open`.
+            DataError: the footer is another than the one of this digest.
+        """
+        footer = _footer(handle)
+        found = digest(footer)
+        _compare(file, found, mark)
+        parquet = cls.open(file, handle, **options)
+        secret: frozenset[int] = frozenset()
+        # The footer of a file with encrypted columns is signed; any other is as long as what is in it.
+        if parquet.metadata.serialized_size != len(footer):
+            try:
+                secret = encrypted_columns(footer)
+            except ThriftError as error:
+                raise _not_parquet(file, error) from error
+        return parquet, secret, found
 
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:
         """Read the footer and check the columns; sizes are those before compression."""
         with file.open(FOOTER_BYTES) as handle:
-            metadata = cls.open(file, handle).metadata
-        schema = metadata.schema.to_arrow_schema()
+            parquet, secret, mark = cls.whole(file, handle)
+        metadata = parquet.metadata
+        schema = _schema(metadata, file)
         column = locate(schema, reading.text, file.path)
+        columns = [column]
         if reading.group_by:
-            locate(schema, reading.group_by, file.path, "group")
+            columns.append(locate(schema, reading.group_by, file.path, "group"))
+        _refuse_encrypted(columns, secret, file.path)
         groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-        return Inspected([(g.num_rows, g.column(column.leaf).total_uncompressed_size) for g in groups])
+        sizes = [(g.num_rows, g.column(column.leaf).total_uncompressed_size) for g in groups]
+        if any(rows < 0 or size < 0 for rows, size in sizes):
+            raise BadFile(f"{file.path} is damaged: its footer has sizes below zero.")
+        return Inspected(sizes, mark=mark)
+
+    @classmethod
+    def check_mark(cls, piece: Piece) -> None:
+        """Check that the footer is still the one that was planned with.
+
+        Raises:
+            DataError: it is another.
+        """
+        file = piece.require_file()
+        with file.open(FOOTER_BYTES) as handle:
+            _compare(file, digest(_footer(handle)), piece.mark)
 
     @classmethod
     def _batches(cls, piece: Piece, paths: dict[str, str]) -> Iterator[tuple[dict[str, tuple[Any, Any]], int]]:
@@ -70,10 +135,11 @@ class Parquet:
         options = {"pre_buffer": False, "buffer_size": 1 << 20}
         row = piece.first_row
         with file.open() as handle:
-            parquet = cls.open(file, handle, **options)
+            parquet, secret, _ = cls.whole(file, handle, piece.mark, **options)
             metadata = parquet.metadata
-            schema = metadata.schema.to_arrow_schema()
+            schema = _schema(metadata, file)
             columns = {what: locate(schema, path, piece.path, what) for what, path in paths.items()}
+            _refuse_encrypted(columns.values(), secret, piece.path)
             places = {what: metadata.schema.column(column.leaf).path for what, column in columns.items()}
             text = columns.get("text")
             for dictionary, groups in _alike(metadata, range(piece.first, piece.last), text):
@@ -82,10 +148,12 @@ class Parquet:
                 if dictionary and text and (text.many or len(text.names) > 1):
                     rows = min(rows, 256)  # Arrow cannot read a dictionary inside a struct or list
                 elif dictionary:
-                    reader = pq.ParquetFile(handle, metadata=metadata, read_dictionary=[places["text"]], **options)
+                    reader = cls.open(file, handle, metadata=metadata, read_dictionary=[places["text"]], **options)
                 for batch in reader.iter_batches(
                     batch_size=rows, row_groups=groups, columns=list(places.values()), use_threads=False
                 ):
+                    if dictionary:
+                        checked(batch, piece.path)  # Arrow does not compare a page's indices with its dictionary
                     yield {what: (batch.column(c.names[0]), c.names[1:]) for what, c in columns.items()}, row
                     row += batch.num_rows
 
@@ -114,6 +182,27 @@ class Parquet:
                 values = values.take(of_numpy(np.flatnonzero(sample.keep(np.arange(row, row + len(values))))))
             names.update(group_names(values.unique()))
         return names
+
+
+def _compare(file: File, found: str, mark: str) -> None:
+    if mark and found != mark:
+        raise DataError(f"{file.path} was changed after the run was planned: it has another footer. {CHANGED}")
+
+
+def _schema(metadata: Any, file: File) -> Any:
+    try:
+        return metadata.schema.to_arrow_schema()
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{file.path}: the name of a column is not UTF-8 ({error.object!r}). Name it anew.") from error
+    except (OSError, pa.ArrowException) as error:
+        raise BadFile(f"{file.path} cannot be read as Parquet: its schema is damaged ({error}).") from error
+
+
+def _refuse_encrypted(columns: Iterable[Column], secret: frozenset[int], path: str) -> None:
+    """Without this Arrow ends the process."""
+    for column in columns:
+        if column.leaf in secret:
+            raise BadFile(f"{path}: the column {'.'.join(column.names)!r} is encrypted. Write it without encryption.")
 
 
 def _batch_rows(metadata: Any, groups: Sequence[int], leaf: int) -> int:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dist_bpe.corpus.readers.arrow import Arrow
-from dist_bpe.corpus.readers.huggingface import Dataset, Stream
+from dist_bpe.corpus.readers.huggingface import Dataset, Stream, Table
 from dist_bpe.corpus.readers.iterable import Documents
 from dist_bpe.corpus.readers.jsonl import JsonLines
 from dist_bpe.corpus.readers.lines import Lines, Text
@@ -18,4 +18,5 @@ READERS: dict[str, Any] = {
     "documents": Documents,
     "dataset": Dataset,
     "stream": Stream,
+    "table": Table,
 }
