@@ -360,9 +360,7 @@ def transient(error: BaseException) -> bool:
 
 def _offline(error: BaseException) -> bool:
     """Whether the Hub's library was told not to ask the network: no time will change that."""
-    return "OfflineModeIsEnabled" in (type(error).__name__, type(error.__cause__).__name__) or (
-        "HF_HUB_OFFLINE" in str(error)
-    )
+    return any(mark in f"{type(error).__name__} {error}" for mark in ("OfflineModeIsEnabled", "HF_HUB_OFFLINE"))
 
 
 def network_fault(error: BaseException | None) -> bool:
