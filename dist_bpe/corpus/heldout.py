@@ -21,6 +21,7 @@ from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.storage import places
 from dist_bpe.storage.files import publish
+from dist_bpe.storage.places import said
 
 _PARALLEL = ("lang", "doc", "text")
 
@@ -152,9 +153,9 @@ def read_parallel(path: str | Path) -> HeldOut:
             table = reader.read(columns=list(_PARALLEL), use_threads=False)
             rows = list(zip(*(table[name].to_pylist() for name in _PARALLEL), strict=True))
         except UnicodeDecodeError as error:
-            raise DataError(f"{shown} has a text that is not UTF-8 ({error}).") from error
+            raise DataError(f"{shown} has a text that is not UTF-8 ({said(error)}).") from error
         except (OSError, KeyError, pa.ArrowException) as error:
-            raise SourceError(f"{shown} cannot be read as Parquet: {error}.") from error
+            raise SourceError(f"{shown} cannot be read as Parquet: {said(error)}.") from error
     found: dict[str, dict[str, str]] = {}
     for lang, doc, text in rows:
         if lang is None or doc is None or text is None:
