@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from dist_bpe.arrays import to_numpy
 from dist_bpe.errors import BadFile
+from dist_bpe.storage.places import said
 
 # Documents are handed to the native core in batches of about this size: large enough that the crossing costs nothing,
 # small enough that Ctrl-C works and memory stays flat.
@@ -79,7 +80,7 @@ def checked(batch: Any, path: str) -> Any:
             kind = _as_bytes(column.type)
             (column.view(kind) if kind != column.type else column).validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        raise BadFile(f"{path} is damaged: {error}") from error
+        raise BadFile(f"{path} is damaged: {said(error)}") from error
     return batch
 
 
@@ -141,7 +142,7 @@ def locate(schema: Any, path: str, file: str, what: str = "text") -> Column:
     try:
         fields = leaves(schema)
     except BadFile as error:
-        raise BadFile(f"{file}: {error}. Name the columns anew.") from error
+        raise BadFile(f"{file}: {said(error)}. Name the columns anew.") from error
     named = sorted((field for field in fields if ".".join(field.names) == path), key=lambda field: len(field.names))
     if not named:
         inside = [".".join(field.names) for field in fields if ".".join(field.names).startswith(path + ".")]

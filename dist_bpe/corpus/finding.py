@@ -14,7 +14,7 @@ from dist_bpe.corpus.formats import EXTENSIONS, FORMATS, compression, what_by_na
 from dist_bpe.corpus.readers.huggingface import SavedDataset, hub_split
 from dist_bpe.errors import SourceError
 from dist_bpe.storage import layout, places
-from dist_bpe.storage.places import File, Listing, Place, printable
+from dist_bpe.storage.places import File, Listing, Place, printable, said
 
 HIDDEN = "hidden, or a marker"
 OWN_RUN = "a run folder of this package, which holds no documents"
@@ -220,7 +220,7 @@ def _find_saved(found: Found, place: Place, prefix: str, by_name: dict[str, File
             return msgspec.json.decode(places.read_all(by_name[name]), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise SourceError(
-                f"{place.uri(prefix)} is no `save_to_disk` folder that can be read: {name}: {error}."
+                f"{place.uri(prefix)} is no `save_to_disk` folder that can be read: {name}: {said(error)}."
             ) from error
 
     split = ""

@@ -23,6 +23,7 @@ from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.storage import places
 from dist_bpe.storage.files import publish
+from dist_bpe.storage.places import said
 
 _PARALLEL = ("lang", "doc", "text")
 
@@ -202,8 +203,7 @@ def read_parallel(path: str | Path) -> HeldOut:
         try:
             table = reader.read(columns=list(_PARALLEL), use_threads=False)
         except (OSError, KeyError, pa.ArrowException) as error:
-            reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
-            raise SourceError(f"{shown} cannot be read as Parquet: {reason}.") from error
+            raise SourceError(f"{shown} cannot be read as Parquet: {said(error)}.") from error
     found: dict[str, dict[str, str]] = {}
     for lang, doc, text in zip(*(_values(table[name], name, shown) for name in _PARALLEL), strict=True):
         if lang is None or doc is None or text is None:

@@ -25,7 +25,7 @@ from dist_bpe.corpus.shard import Shard, sum_or_none
 from dist_bpe.corpus.source import Source
 from dist_bpe.errors import AccessError, BadFile, SourceError
 from dist_bpe.storage import places
-from dist_bpe.storage.places import File
+from dist_bpe.storage.places import File, said
 
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
@@ -290,7 +290,7 @@ def _table(data: Any, name: str, text: str) -> Any:
         return pa.table({text: column}) if is_text(column.type) else None
     except (pa.ArrowException, TypeError, ValueError) as error:
         if hasattr(data, "columns"):
-            raise SourceError(f"{name}: documents is a table that Arrow cannot take over: {error}.") from error
+            raise SourceError(f"{name}: documents is a table that Arrow cannot take over: {said(error)}.") from error
         return None  # a column of mixed values, which are looked at one by one
 
 
@@ -319,7 +319,7 @@ def _inspect(source: Source, result: Plan) -> Iterator[_Unit]:
         except SourceError as error:
             return error
         except DAMAGED as error:
-            return BadFile(f"{file.path} is damaged: {error}")
+            return BadFile(f"{file.path} is damaged: {said(error)}")
         return file, inspected, group
 
     names = relative_names([file.path for file, _ in files])

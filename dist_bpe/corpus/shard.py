@@ -8,6 +8,7 @@ from dist_bpe.corpus.documents import LEAVE_FILES, Batch, Piece, Reading, Skippe
 from dist_bpe.corpus.readers.lines import DAMAGED
 from dist_bpe.corpus.readers.registry import READERS
 from dist_bpe.errors import AccessError, DataError, SourceError
+from dist_bpe.storage.places import said
 
 # Pieces of a shard that failed again and again.
 SPLIT = 8
@@ -83,7 +84,7 @@ class Shard:
             except AccessError as error:
                 raise DataError(str(error)) from error
             except (*DAMAGED, SourceError) as error:
-                reason = f"{error}" if isinstance(error, SourceError) else f"{piece.path} is damaged: {error}."
+                reason = said(error) if isinstance(error, SourceError) else f"{piece.path} is damaged: {said(error)}."
                 if self.reading.on_bad_file == "error":
                     raise DataError(f"{reason.rstrip('.')}. To leave such files out, {LEAVE_FILES}.") from error
                 skipped.files[piece.path] = reason
@@ -107,7 +108,9 @@ class Shard:
                 raise DataError(str(error)) from error
             except (*DAMAGED, SourceError) as error:
                 if self.reading.on_bad_file == "error":
-                    raise DataError(f"{piece.path}: field {self.reading.group_by!r} cannot be read: {error}") from error
+                    raise DataError(
+                        f"{piece.path}: field {self.reading.group_by!r} cannot be read: {said(error)}"
+                    ) from error
                 names |= self._until_damage(piece)
         return sorted(names)
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 
 from dist_bpe import _core
 from dist_bpe.arrays import of_bytes, of_numpy, of_texts, to_numpy
@@ -29,7 +30,7 @@ from dist_bpe.counting.options import WORD_FORMATS, WordList
 from dist_bpe.counting.spills import write_spill
 from dist_bpe.errors import BadFile, DataError, SourceError
 from dist_bpe.pretokenize.patterns import Pattern
-from dist_bpe.storage.places import File
+from dist_bpe.storage.places import File, said
 
 EXTENSIONS = formats.EXTENSIONS | {".csv": "csv", ".tsv": "tsv", ".txt": "words", ".text": "words", ".vocab": "words"}
 #: The column of sources, which is used if it is there, whatever the list is named.
@@ -142,7 +143,7 @@ def _read(words_of: WordList) -> Iterator[tuple[str, Any, Any]]:
             for rows in _READERS[format](file, words_of):
                 yield from _checked(rows, path, words_of)
         except DAMAGED as error:
-            raise DataError(f"{path} is damaged: {error}") from error
+            raise DataError(f"{path} is damaged: {said(error)}") from error
 
 
 def _checked(rows: _Rows, path: str, words_of: WordList) -> Iterator[tuple[str, Any, Any]]:
@@ -234,13 +235,13 @@ def _csv(file: File, words_of: WordList) -> Iterator[_Rows]:
 
     def opened(raw: Any, wanted: Sequence[str]) -> Any:
         stream = decompressed(raw, compression(file.key))
-        convert = pa.csv.ConvertOptions(
+        convert = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(wanted, pa.binary()), include_columns=wanted, check_utf8=False
         )
-        return pa.csv.open_csv(
+        return pyarrow.csv.open_csv(
             stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r"),
-            read_options=pa.csv.ReadOptions(use_threads=False),
-            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            read_options=pyarrow.csv.ReadOptions(use_threads=False),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
             convert_options=convert,
         )
 
@@ -274,7 +275,9 @@ def _jsonl(file: File, words_of: WordList) -> Iterator[_Rows]:
             try:
                 rows.append(decode(line))
             except (msgspec.MsgspecError, RecursionError) as error:
-                raise DataError(f"{file.path}: row {i:,} is no object of a word and its count: {error}.") from None
+                raise DataError(
+                    f"{file.path}: row {i:,} is no object of a word and its count: {said(error)}."
+                ) from None
         numbers = [i for i, _ in block]
         # As Python's own numbers: integers past 2^53 beside floats have no one type.
         counts = [_whole_one(row.count, i, lambda i: f"{file.path}: row {numbers[i]:,}") for i, row in enumerate(rows)]  # noqa: B023

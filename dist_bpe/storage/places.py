@@ -87,6 +87,12 @@ _KEYS = {
 }
 
 
+def said(error: BaseException) -> str:
+    """What an error says, in one line that can be printed: libraries quote bytes of files, line ends and all."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 @dataclass(frozen=True)
 class Place:
     """A file system and how to reach it. Pickles with its secrets, prints without them.
@@ -130,7 +136,7 @@ class Place:
 
     def safe(self, error: BaseException) -> str:
         """The text of an error without anything of the login and options in it."""
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = said(error)
         values = [value for name, value in urllib.parse.parse_qsl(self.options) if name not in _HARMLESS]
         parts = [self.login, *self.login.split(":"), *values]
         forms = {form for part in parts for form in (part, urllib.parse.unquote(part), urllib.parse.quote(part))}
@@ -360,9 +366,7 @@ def transient(error: BaseException) -> bool:
 
 def _offline(error: BaseException) -> bool:
     """Whether the Hub's library was told not to ask the network: no time will change that."""
-    return "OfflineModeIsEnabled" in (type(error).__name__, type(error.__cause__).__name__) or (
-        "HF_HUB_OFFLINE" in str(error)
-    )
+    return any(mark in f"{type(error).__name__} {error}" for mark in ("OfflineModeIsEnabled", "HF_HUB_OFFLINE"))
 
 
 def network_fault(error: BaseException | None) -> bool:
@@ -400,7 +404,7 @@ def with_retries(request: Callable[[], R], place: Place, key: str) -> R:
             if place.local or not transient(error) or now + wait > deadline:
                 translated = place.translate(error, key)
                 # The cause is shown with a traceback, so it may not hold a secret either.
-                raise translated from (error if place.safe(error) == " ".join(str(error).split()) else None)
+                raise translated from (error if place.safe(error) == said(error) else None)
             time.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 

@@ -15,6 +15,7 @@ def test_no_connection_is_the_networks_fault(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("dist_bpe.storage.places.RETRY_SECONDS", 0.2)
     monkeypatch.setattr("dist_bpe.storage.places.FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # the library waits, too
     nowhere = f"http://127.0.0.1:{free_port()}"
     for module in ("datasets.config", "huggingface_hub.constants"):
         for name in ("HF_ENDPOINT", "ENDPOINT"):

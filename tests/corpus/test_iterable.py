@@ -49,7 +49,7 @@ def test_tables_give_their_text_column() -> None:
         assert [text for _, text in read(Source("s", documents=data))] == TEXTS
         assert [text for _, text in read(Source("s", documents=data), 500)] == TEXTS
         assert plan([Source("s", documents=data)]).in_memory == ["s"]
-        with pytest.raises(SourceError, match="source 's' has no text column 'body'; its columns are: .*text"):
+        with pytest.raises(SourceError, match=r"source 's' has no text column 'body'; its columns are: .*text"):
             plan([Source("s", text="body", documents=data)])
     assert {name for name, _ in read(Source("s", documents=table, group_by="lang"))} == {"x", "y"}
     for column in (pa.array(TEXTS), pa.chunked_array([TEXTS]), pd.Series(TEXTS), np.array(TEXTS, object)):
@@ -80,7 +80,7 @@ def test_a_column_of_a_dataset() -> None:
 
 @pytest.mark.parametrize("data", [{"a": "b"}, OrderedDict(a="b"), Counter("ab")])
 def test_mappings_are_refused(data: Any) -> None:
-    with pytest.raises(TypeError, match="whose keys would be read as text. Give its values"):
+    with pytest.raises(TypeError, match=r"whose keys would be read as text. Give its values"):
         Source("s", documents=data)
 
 

@@ -71,7 +71,7 @@ def test_a_footer_that_is_no_thrift_is_an_error_and_never_a_hang(tmp_path: Path)
             try:
                 encrypted_columns(footer[:i] + bytes([byte]) + footer[i + 1 :])
             except ThriftError as error:
-                assert "footer" in str(error)
+                assert str(error).startswith("its ")
         if i < len(footer) - 28:
             with pytest.raises(ThriftError):
                 encrypted_columns(footer[: i // 2])

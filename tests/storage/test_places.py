@@ -166,6 +166,38 @@ def test_s3_lines_in_pieces_lists_and_markers(server: int, tmp_path: Path) -> No
         plan([Source("a", f"s3://corpus/nothing/x.parquet{options(server)}")])
 
 
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("policy", ["error", "skip"])
+def test_an_object_written_anew_at_equal_size_stops_the_run(server: int, policy: Any) -> None:
+    """Times of objects are whole seconds; the etag tells one from the other."""
+    client = file_system(server)
+
+    def put(text: bytes) -> None:
+        with client.open_output_stream("corpus/changed/a.jsonl", compression=None) as stream:
+            stream.write(b'{"text": "' + text + b'"}\n')
+
+    put(b"old")
+    planned = plan([Source("a", f"s3://corpus/changed{options(server)}", on_bad_file=policy)])
+    assert planned.shards[0].pieces[0].require_file().version
+    assert read(planned) == ["old"]
+    put(b"new")
+    with pytest.raises(DataError, match=r"s3://corpus/changed/a\.jsonl was changed after the run .*another etag"):
+        read(planned, Skipped())
+
+
+def test_what_is_shown_of_a_path_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("s3://KEY:SECRET@bucket/x", "s3:/KEY:SECRET@bucket/x", str(Path("s3://KEY:SECRET@bucket/x?secret=y")),
+                 "s3://KEY:SECRET@", "nosuch://KEY:SECRET@bucket/x?secret=y"):  # fmt: skip
+        shown = places.redacted(text)
+        assert "SECRET" not in shown
+        assert "secret" not in shown
+    for text in ("", "a/b", "/x:/y", "a b?c=d"):
+        assert places.redacted(text) == text
+    for text in ("", "a\0b"):
+        with pytest.raises(UsageError, match="names no file or folder"):
+            places.split(text)
+
+
 def test_keys_in_the_uri_never_show(server: int) -> None:
     login = f"{KEY}:veiled%2Fsecret%2Bkey@"
     planned = plan([Source("a", f"s3://{login}corpus/en{options(server)}")])

@@ -9,7 +9,7 @@ from dist_bpe.corpus.columns import Column, checked, locate, values_of
 from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of
 from dist_bpe.corpus.formats import what_by_start
 from dist_bpe.errors import BadFile
-from dist_bpe.storage.places import File
+from dist_bpe.storage.places import File, said
 
 
 class Arrow:
@@ -35,7 +35,7 @@ class Arrow:
         except (pa.ArrowException, OSError, ValueError) as error:
             if not start.startswith(b"ARROW1") and (what := what_by_start(start)):
                 raise BadFile(f"{path} is no Arrow file, but {what}.") from error
-            raise BadFile(f"{path} is neither an Arrow IPC file nor a stream, or is damaged: {error}") from error
+            raise BadFile(f"{path} is neither an Arrow IPC file nor a stream, or is damaged: {said(error)}") from error
 
     @classmethod
     def _located(cls, handle: Any, path: str, reading: Reading) -> tuple[Any, Column, Column | None]:
@@ -55,7 +55,7 @@ class Arrow:
                 batch = reader.get_batch(0) if hasattr(reader, "get_batch") else reader.read_next_batch()
             except (StopIteration, IndexError, pa.ArrowInvalid) as error:
                 if isinstance(error, pa.ArrowInvalid) and getattr(reader, "num_record_batches", True):
-                    raise BadFile(f"{file.path} is damaged: {error}") from error
+                    raise BadFile(f"{file.path} is damaged: {said(error)}") from error
                 return Inspected([])
             checked(batch, file.path)
             size = values_of(batch.column(text.names[0]), text.names[1:])[0].nbytes

@@ -17,7 +17,7 @@ from dist_bpe.corpus.columns import BATCH_BYTES, NoGroup
 from dist_bpe.corpus.documents import LEAVE_OUT, Batch, Inspected, Piece, Reading, Sample, Skipped, valid_texts
 from dist_bpe.corpus.formats import compression, what_by_start
 from dist_bpe.errors import BadFile, DataError
-from dist_bpe.storage.places import File
+from dist_bpe.storage.places import File, said
 
 # What planning reads of a file for its first lines, its encoding and its share of text, and what it decompresses of it.
 PROBE_BYTES = 1 << 18
@@ -316,7 +316,7 @@ def _start_of(file: File, head: bytes, last: bool) -> tuple[bytes, int] | None:
         if not pieces and len(head) != file.size and len(head) >= PROBE_BYTES and not last:
             return None
         if len(head) == file.size or not pieces:
-            raise BadFile(f"{file.path} cannot be decompressed: {error}") from error
+            raise BadFile(f"{file.path} cannot be decompressed: {said(error)}") from error
         return b"".join(pieces), len(head)
     return b"".join(pieces), raw.tell()
 

@@ -15,7 +15,7 @@ from dist_bpe.corpus.formats import what_by_start
 from dist_bpe.corpus.readers.thrift import ThriftError, encrypted_columns
 from dist_bpe.errors import BadFile, DataError
 from dist_bpe.storage.files import digest
-from dist_bpe.storage.places import CHANGED, File
+from dist_bpe.storage.places import CHANGED, File, said
 
 # What planning reads of a remote file at a time: footers are small.
 FOOTER_BYTES = 1 << 16
@@ -29,7 +29,7 @@ def _not_parquet(file: File, error: BaseException) -> BadFile:
     if not start:
         return BadFile(f"{file.path} cannot be read as Parquet: it is empty.")
     if start.startswith(b"PAR1"):
-        return BadFile(f"{file.path} cannot be read as Parquet: it is cut short or damaged ({error}).")
+        return BadFile(f"{file.path} cannot be read as Parquet: it is cut short or damaged ({said(error)}).")
     if start.lstrip()[:1] == b"<":
         return BadFile(
             f"{file.path} cannot be read as Parquet: it looks like a web page and begins with {start[:40]!r}."
@@ -195,7 +195,7 @@ def _schema(metadata: Any, file: File) -> Any:
     except UnicodeDecodeError as error:
         raise BadFile(f"{file.path}: the name of a column is not UTF-8 ({error.object!r}). Name it anew.") from error
     except (OSError, pa.ArrowException) as error:
-        raise BadFile(f"{file.path} cannot be read as Parquet: its schema is damaged ({error}).") from error
+        raise BadFile(f"{file.path} cannot be read as Parquet: its schema is damaged ({said(error)}).") from error
 
 
 def _refuse_encrypted(columns: Iterable[Column], secret: frozenset[int], path: str) -> None:
