@@ -75,7 +75,7 @@ class Mixture(BaseModel):
     jitter: bool = False
     scale: int = Field(default=SCALE, ge=1, le=1 << 40)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
