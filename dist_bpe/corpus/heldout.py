@@ -22,6 +22,8 @@ from dist_bpe.errors import DataError, SourceError, UsageError, without_secrets
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.storage.files import publish
+from dist_bpe.storage.places import File
+from dist_bpe.storage.places import split as split_path
 
 # ---- text
 
@@ -179,23 +181,27 @@ def _named_texts(corpus: HeldOut) -> Iterator[tuple[str, str]]:
 def read_parallel(path: str | Path) -> HeldOut:
     """A parallel set from a Parquet file with the columns lang, doc, text: each document once in every language.
 
+    Args:
+        path: a local path, or a URI of any place that text is read from.
+
     Raises:
         SourceError: no such file or column, or a column of another type.
         DataError: a document that is missing in a language, is there twice, is null, or is no UTF-8.
     """
-    # A Path made of a URI has lost a slash, by which its login would be known.
-    given, path = path, without_secrets(re.sub(r"^([a-z0-9]{2,}):/(?!/)", r"\1://", str(path)))
-    try:
-        table = pq.read_table(
-            given, columns=["lang", "doc", "text"], use_threads=False, pre_buffer=False, page_checksum_verification=True
-        )
-    except (OSError, pa.ArrowException) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
-        raise SourceError(f"{path} cannot be read as Parquet: {reason}.") from error
-    missing = {"lang", "doc", "text"} - set(table.column_names)
+    # A Path made of a URI has lost a slash.
+    text = re.sub(r"^([a-z0-9]{2,}):/(?!/)", r"\1://", str(path))
+    path, wanted = without_secrets(text), ["lang", "doc", "text"]
+    with File(path, None, None, *split_path(text)).open() as handle:
+        try:
+            with pq.ParquetFile(handle, pre_buffer=False, page_checksum_verification=True) as parquet:
+                table = parquet.read(columns=wanted, use_threads=False)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
+            raise SourceError(f"{path} cannot be read as Parquet: {reason}.") from error
+    missing = set(wanted) - set(table.column_names)
     if missing:
         raise SourceError(f"{path} lacks the column {min(missing)!r}; a parallel set has lang, doc and text.")
-    columns = (_values(table[name], name, path) for name in ("lang", "doc", "text"))
+    columns = (_values(table[name], name, path) for name in wanted)
     found: dict[str, dict[str, str]] = {}
     for lang, doc, text in zip(*columns, strict=True):
         if lang is None or doc is None or text is None:
@@ -215,7 +221,7 @@ def read_parallel(path: str | Path) -> HeldOut:
     )
 
 
-def _values(column: pa.ChunkedArray, name: str, path: str | Path) -> list[str | None]:
+def _values(column: pa.ChunkedArray, name: str, path: str) -> list[str | None]:
     """A column of a parallel set as text; names of documents may be whole numbers."""
     kind = column.type
     if name == "doc" and pa.types.is_integer(kind):
