@@ -295,7 +295,8 @@ def show_summary(report: "RunReport", progress: Progress) -> None:
         ]  # fmt: skip
         _print_table(console, "stage", ("seconds", "peak memory", "peak of a worker"), rows)
     if report.vocabulary is not None:
-        parts = ", ".join(f"{number:,} {name}" for name, number in report.vocabulary.sizes.items())
+        sizes = report.vocabulary.sizes.items()
+        parts = ", ".join(f"{number:,} {name.removesuffix('s') if number == 1 else name}" for name, number in sizes)
         _print(console, f"vocabulary: {len(report.vocabulary):,} tokens ({parts})")
     for library, outcome in report.verification.items():
         _print(console, f"{library}: {outcome}")

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,12 +184,17 @@ def _named_texts(corpus: HeldOut) -> Iterator[tuple[str, str]]:
 def read_parallel(path: str | Path) -> HeldOut:
     """A parallel set from a Parquet file with the columns lang, doc, text: each document once in every language.
 
+    Args:
+        path: a local path, or a URI of any place that text is read from.
+
     Raises:
         SourceError: no such file or column, or a column of another type.
         DataError: a document that is missing in a language, is there twice, is null, or is no UTF-8.
     """
-    shown = places.redacted(str(path))
-    place, key = places.split(str(path))
+    # A Path made of a URI has lost a slash.
+    text = re.sub(r"^([a-z0-9]{2,}):/(?!/)", r"\1://", str(path))
+    shown = places.redacted(text)
+    place, key = places.split(text)
     file = places.stat(place, key)
     if file is None:
         raise SourceError(f"{shown} is not there.")
@@ -221,7 +227,7 @@ def read_parallel(path: str | Path) -> HeldOut:
     return HeldOut(shown, {lang: [found[lang][doc] for doc in documents] for lang in sorted(found)}, tuple(documents))
 
 
-def _values(column: pa.ChunkedArray, name: str, path: str | Path) -> list[str | None]:
+def _values(column: pa.ChunkedArray, name: str, path: str) -> list[str | None]:
     """A column of a parallel set as text; names of documents may be whole numbers."""
     kind = column.type
     if name == "doc" and pa.types.is_integer(kind):

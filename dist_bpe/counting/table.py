@@ -336,10 +336,9 @@ class CountTable:
         """
         path = self.check(number)
         order = of_texts(names)
-        with (
-            _reading(path),
-            pq.ParquetFile(opened(path), read_dictionary=["source"], page_checksum_verification=True) as parquet,
-        ):
+        # Reading ahead, like decoding in parallel, starts threads that may abort a process that ends at that moment.
+        options = {"read_dictionary": ["source"], "pre_buffer": False, "page_checksum_verification": True}
+        with _reading(path), pq.ParquetFile(opened(path), **options) as parquet:
             if parquet.metadata.num_rows != self.files[number].rows:
                 raise FormatError(
                     f"{path} has {parquet.metadata.num_rows:,} rows, and the manifest beside it says "

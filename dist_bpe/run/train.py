@@ -141,7 +141,8 @@ def _refuse_finished(folders: Mapping[int, RunPath], fingerprints: Callable[[int
     whole = 0
     for size, folder in folders.items():
         if (folder / MANIFEST).exists():
-            found = read_json(folder / MANIFEST).get("fingerprints")
+            values = read_json(folder / MANIFEST)
+            found = values.get("fingerprints") if isinstance(values, dict) else None
             whole += (folder / REPORT).exists()
             if found != json.loads(to_json(fingerprints(size))) or whole == len(folders):
                 raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")

@@ -11,16 +11,20 @@ import pyarrow as pa
 import pytest
 import regex
 from conftest import Writer, installed_code, installed_languages
+from helpers import quiet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dist_bpe
 from dist_bpe import _core, errors
+from dist_bpe.corpus.heldout import HeldOut
 from dist_bpe.learning import textbook
 from dist_bpe.learning.merges import batches_of_mapping, learn_merges
 from dist_bpe.learning.mixture import Weights
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.pretokenize.checks import resolve
+from dist_bpe.progress import Progress
+from dist_bpe.run.learn import run_learn
 
 EXAMPLES = json.loads((Path(__file__).parents[1] / "worked_examples.json").read_text())
 
@@ -254,7 +258,29 @@ def test_counts_that_are_none(count: object) -> None:
 def test_a_vocabulary_that_stays_short_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     vocabulary = dist_bpe.learn({"abc": 2}, vocab_size=1000, progress="silent")
     assert len(vocabulary) == 258
-    assert "ran out of pairs with a count of 2 or more at merge 2" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the vocabulary has 258 tokens instead of the 1,000 that were asked for" in told
+    assert "ran out of pairs with a count of 2 or more at merge 2" in told
+    assert "ask for 258 tokens or fewer, or lower min_pair_count" in told
+
+
+def test_a_vocabulary_that_must_not_stay_short(write: Writer, tmp_path: Path, documents: list[str]) -> None:
+    write("a.parquet", documents[:3])
+    table = quiet(dist_bpe.Source("a", str(tmp_path / "a.parquet")), output=tmp_path / "run")
+    progress = Progress("silent")
+    config = LearnOptions(vocab_size=(300, 50_000))
+    with pytest.raises(errors.RunError, match=r"instead of the 50,000 .* strict was asked for") as caught:
+        run_learn(table, config.model_copy(update={"strict": True}), [], None, progress)
+    assert "ran out of pairs" in str(caught.value)
+    run_learn(table, LearnOptions(vocab_size=(300,), strict=True), [], None, progress)
+    assert progress.warnings == []
+    run_learn(table, config, [], None, progress)
+    assert "A folder named after a size keeps the one asked for" in progress.warnings[0]
+    # The same of parity.
+    texts = {"a": documents[3:9]}
+    dev = HeldOut("dev", texts, tuple("abcdef"))
+    with pytest.raises(errors.RunError, match="strict was asked for"):
+        run_learn(table, config.model_copy(update={"parity": "dev", "strict": True}), [], dev, progress)
 
 
 HOSTILE = {

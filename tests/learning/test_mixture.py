@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import tomllib
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -261,6 +262,10 @@ def test_overflow_says_how_to_rescale() -> None:
         (["--multiplier", "*=0"], "nothing is left"),
         (["--unimax", "0"], "more than 0"),
         (["--unit", "lines"], "unit"),
+        (["--unit", "words"], "unit has no effect by itself: it goes with alpha"),
+        (["--alpha", "2"], "alpha must lie between 0 (all sources alike) and 1"),
+        (["--alpha", "1e999999999"], "alpha: a number is needed"),
+        (["--multiplier", "x=" + "1" * 32], "30 digits at most"),
         (["--mixture", "no.toml"], "cannot be read"),
         (["--mixture", "no.toml", "--alpha", "1"], "--alpha has no effect beside --mixture no.toml"),
     ],
@@ -270,6 +275,38 @@ def test_mixtures_that_cannot_work(table: CountTable, options: list[str], messag
     assert ran.exit_code == 2
     assert message in ran.stderr, ran.stderr
     assert not (table.folder.parent / "vocabularies").exists()
+
+
+def test_equal_fingerprints_mean_equal_files(table: CountTable) -> None:
+    """Special tokens that are others than the table's decide ids and configurations, so they are in the fingerprint."""
+    folder = table.folder.parent / "vocabularies"
+    found = {}
+    for name, options in {
+        "plain": [], "same": ["--special-token", "<|endoftext|>"], "other": ["--special-token", "<|endofpage|>"],
+        "role": ["--special-token", "bos=<|endoftext|>"], "none": ["--no-special-tokens"],
+    }.items():  # fmt: skip
+        ran = run("learn", table.folder.parent, "--vocab-size", 300, "--no-verify", "--name", name, *options)
+        assert ran.exit_code == 0, ran.stderr
+        found[name] = json.loads((folder / name / "manifest.json").read_text())["fingerprints"]
+    assert found["plain"] == found["same"]
+    assert saved(folder / "plain") == saved(folder / "same")
+    assert len({json.dumps(values) for values in found.values()}) == 4
+
+
+def test_options_that_do_nothing_by_themselves() -> None:
+    for values in ({"unit": "documents"}, {"scale": 7}, {"unit": "words", "jitter": True}):
+        with pytest.raises(errors.UsageError, match="has no effect by itself"):
+            Mixture(**values)
+    for values in ({"alpha": 1}, {"caps": {"*": 5}}, {"multipliers": {"x": 2}}, {"unimax": 3}, {"shares": {"x": 0.5}}):
+        Mixture(unit="words", scale=7, **values)
+    with pytest.raises(errors.UsageError, match="unknown option 'self'"):
+        Mixture(self=1)
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), st.fractions(0, 9), max_size=4))
+def test_a_mixture_is_read_back_whatever_its_sources_are_named(multipliers: dict[str, Fraction]) -> None:
+    mixture = Mixture(multipliers=multipliers, jitter=True)
+    assert Mixture(**tomllib.loads(mixture.as_toml())["mixture"]) == mixture
 
 
 def test_a_mixture_from_a_file_and_its_table(table: CountTable, tmp_path: Path) -> None:
