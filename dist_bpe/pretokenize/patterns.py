@@ -13,7 +13,7 @@ from typing import Any
 import regex
 
 from dist_bpe import _core
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import DataError, UsageError
 
 
 @dataclass(frozen=True)
@@ -63,30 +63,61 @@ class Pattern:
         alone = self.tokenizers_regexes if len(self.tokenizers_regexes) == 1 else ()
         return (self.regex, *alone, self.tiktoken_regex, *self.aliases)
 
-    def pieces(self, text: str) -> list[str]:
+    def pieces(self, text: str, seconds: float | None = None) -> list[str]:
         """Cut a text into words, through the `regex` module; there may be empty ones among them.
 
         The whole match counts, so capture groups change nothing; empty matches are passed over; text between matches is
         kept as words of its own, as the behaviour "isolated" of `tokenizers` does. (`tiktoken` drops such text.)
-        """
-        compiled = compile_regex(self.regex)
-        if not compiled.groups:
-            found: list[str] = compiled.findall(text)
-            # Matches never overlap, so only their lengths can show that something was lost between them.
-            if sum(map(len, found)) == len(text):
-                return found
-        return _isolated(compiled.finditer(text), text)
 
-    def words(self, text: str) -> list[bytes]:
-        """The pieces as bytes, without empty ones.
+        An expression that tries without end, such as `(a+)+$`, is stopped. Other Python threads run meanwhile.
+
+        Args:
+            text: what to cut.
+            seconds: how long it may take; by default `seconds_for` the text.
 
         Raises:
+            PatternTimeoutError: it took longer; the text is not named.
+        """
+        compiled = compile_regex(self.regex)
+        limits = {"timeout": seconds_for(text) if seconds is None else seconds, "concurrent": len(text) >= _LONG}
+        try:
+            if not compiled.groups:
+                found: list[str] = compiled.findall(text, **limits)
+                # Matches never overlap, so only their lengths can show that something was lost between them.
+                if sum(map(len, found)) == len(text):
+                    return found
+            return _isolated(compiled.finditer(text, **limits), text)
+        except TimeoutError as error:
+            raise PatternTimeoutError(
+                f"the pattern {self.regex!r} took more than {limits['timeout']:.3g} seconds for a text of "
+                f"{len(text):,} characters: it tries the same characters again and again. Write repetitions that "
+                "exclude each other, or possessive ones such as \\w++, or leave that text out."
+            ) from error
+
+    def words(self, text: str, seconds: float | None = None) -> list[bytes]:
+        """The pieces as bytes, without empty ones; see `pieces`.
+
+        Raises:
+            PatternTimeoutError: it took longer than it may.
             UsageError: the text has a lone surrogate.
         """
         try:
-            return [piece.encode() for piece in self.pieces(text) if piece]
+            return [piece.encode() for piece in self.pieces(text, seconds) if piece]
         except UnicodeEncodeError as error:
             raise surrogate_error(text) from error
+
+
+class PatternTimeoutError(DataError):
+    """A pattern that tries too long on a text; the message names the pattern and the text's length, not its place."""
+
+
+#: Shorter texts are done before another thread could make use of the interpreter.
+_LONG = 1000
+
+
+def seconds_for(text: str) -> float:
+    """How long a pattern may take for a text: a minute, and fifty times what is usual for its length."""
+    return 60.0 + len(text) / 100_000
 
 
 def _isolated(matches: Iterable[Any], text: str) -> list[str]:
@@ -275,6 +306,8 @@ def find(text: str) -> Pattern:
             f"+{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look "
             f"like (write (?:{text}) if it is one)."
         )
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"the pattern {text!r} has a lone surrogate, which UTF-8 cannot write; write \\uD800 or so.")
     try:
         compiled = compile_regex(text)
     except (regex.error, OverflowError, RecursionError) as error:

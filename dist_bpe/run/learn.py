@@ -166,14 +166,14 @@ def vocabulary_of(
     specials: Sequence[SpecialToken],
     config: LearnOptions,
 ) -> Vocabulary:
-    left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
+    left, right, counts = learned.merges.columns
     data = VocabularyData(
-        tuple(zip(left, right, strict=True)),
+        tuple(zip(to_numpy(left).tolist(), to_numpy(right).tolist(), strict=True)),
         pattern,
         tuple(specials),
         special_tokens_first=config.special_tokens_first,
         normalization=normalization,
         counts=counts,
-        replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
+        replaced=learned.replaced,
     )
     return Vocabulary(data.padded(config.pad_to_multiple) if config.pad_to_multiple else data)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -122,7 +123,7 @@ def test_merges_parquet_has_a_row_a_merge(tmp_path: Path) -> None:
     for rank, row in enumerate(rows):
         assert ids[key_of(row["token"])] == 1 + 256 + rank
         assert data.counts is not None
-        assert row["count"] == data.counts[rank]
+        assert row["count"] == data.counts[rank].as_py()
         assert set(row["replaced"]) == {"a", "Ünï cödé"}
         tokens = {i: key for key, i in ids.items()}
         assert tokens[row["left"]] + tokens[row["right"]] == key_of(row["token"])
@@ -133,7 +134,7 @@ def test_a_vocabulary_without_counts_or_merges() -> None:
         files, left_out = write(data)
         assert left_out == {}
         back = read_back("parquet", files["merges.parquet"])
-        assert (back, back.counts, back.replaced) == (data, () if not data.merges else None, None)
+        assert (back, back.counts, back.replaced) == (data, None if data.merges else pa.array([], pa.uint64()), None)
 
 
 @given(vocabularies())
@@ -252,10 +253,10 @@ def _set(*path: Any) -> Change:
 
 
 JSON_DAMAGE: list[tuple[str, Change, str]] = [
-    ("vocab.json", _set("!", 1), "not 0 to"),
+    ("vocab.json", _set("!", 1), """'!' and '"' have one id, 1"""),
     ("vocab.json", lambda v: v.update({"!": 1, '"': 0}), "0x22 .* should have the id 2"),
     ("vocab.json", _set("!", "0"), "whole numbers"),
-    ("vocab.json", lambda v: v.pop("<|endoftext|>") and v.pop("Ā"), "not 0 to"),
+    ("vocab.json", lambda v: v.pop("<|endoftext|>") and v.pop("Ā"), "0x00 .* should have the id 188.* and has None"),
     ("tokenizer.json", _set("model", "type", "Unigram"), "not BPE"),
     ("tokenizer.json", _set("model", "byte_fallback", True), "byte_fallback is true"),
     ("tokenizer.json", _set("model", "dropout", 0.1), "dropout is 0.1"),
@@ -268,11 +269,21 @@ JSON_DAMAGE: list[tuple[str, Change, str]] = [
     ("tokenizer.json", lambda v: v["model"]["merges"][3].pop(), "rank 3.* is not two earlier tokens"),
     ("tokenizer.json", lambda v: v["added_tokens"][0].update(lstrip=True), "strips"),
     ("tokenizer.json", lambda v: v["added_tokens"].clear(), "no merge makes the token '<.endoftext.>'"),
-    ("tokenizer.json", lambda v: v["added_tokens"].append({"content": "<x>", "id": 9999}), "not 0 to"),
+    ("tokenizer.json", lambda v: v["added_tokens"].append({"content": "<x>", "id": 10**7}), "more than 1,048,576 ids"),
+    ("tokenizer.json", lambda v: v["added_tokens"].append({"content": "<x>", "id": 7}), "'<x>' have one id, 7"),
+    ("tokenizer.json", lambda v: v["added_tokens"].append({"content": "<x>", "id": -1}), "not those of 2 special tokens"),
+    ("tokenizer.json", lambda v: v["model"]["merges"][0].append("x"), "is not two earlier tokens"),
+    ("tokenizer.json", _set("model", "merges", 5), "no list of merges"),
+    ("tokenizer.json", _set("model", "merges", 0, [1, 2]), "damaged or of another layout"),
+    ("tokenizer.json", _set("added_tokens", "x"), "damaged or of another layout"),
+    ("tokenizer.json", _set("model", "vocab", []), "no object of tokens and ids"),
     ("tiktoken.json", lambda v: v.pop("pat_str"), "damaged"),
     ("tiktoken.json", _set("pat_str", "(a"), "does not compile"),
-    ("tiktoken.json", _set("special_tokens", {}), "not 0 to"),
-    ("tiktoken.json", _set("explicit_n_vocab", 1), "not 0 to"),
+    ("tiktoken.json", _set("special_tokens", {}), "there are 276 tokens, and explicit_n_vocab is 277"),
+    ("tiktoken.json", _set("explicit_n_vocab", 1), "there are 277 tokens, and explicit_n_vocab is 1"),
+    ("tiktoken.json", _set("special_tokens", "<|endoftext|>", 9), "has the id of another token"),
+    ("tiktoken.json", _set("special_tokens", "<|endoftext|>", None), "no whole number"),
+    ("tiktoken.json", _set("pat_str", ["x"]), "damaged or of another layout"),
 ]
 
 
@@ -298,7 +309,8 @@ BYTE_DAMAGE: list[tuple[str, Callable[[bytes], bytes], str]] = [
     ("merges.txt", lambda c: c + b"\xff\n", "not UTF-8 from byte"),
     ("tokenizer.json", lambda _: b"<html>", "does not hold JSON"),
     ("tokenizer.json", lambda _: b"3", "not BPE"),
-    ("vocab.tiktoken", lambda c: c[:-3], "damaged|not 0 to"),
+    ("vocab.tiktoken", lambda c: c[:-3], "damaged|explicit_n_vocab"),
+    ("vocab.tiktoken", lambda c: c + b"IQ== 999\n", "stands there twice"),
     ("vocab.tiktoken", lambda c: c.replace(b"IQ== 0", b"IQ= 0"), "damaged"),
     ("vocab.tiktoken", lambda c: c.replace(b"IQ== 0\nIg== 1", b"Ig== 0\nIQ== 1"), "bytes in GPT-2's order"),
     ("merges.parquet", lambda c: c[:-9], "damaged"),
@@ -312,20 +324,23 @@ def test_damaged_files(case: int, tmp_path: Path) -> None:
     save(learned(merges=20, special_tokens=[END]), tmp_path / "v")
     path = tmp_path / "v" / name
     path.write_bytes(change(path.read_bytes()))
+    for changed in (tmp_path / "v", path):
+        with pytest.raises(FormatError, match=f"{name} is not the file that manifest.json names"):
+            load(changed)
+    (tmp_path / "v" / "manifest.json").unlink()
     with pytest.raises(FormatError, match=message):
         load(path)
-    with pytest.raises(FormatError, match=f"{name} is not the file that manifest.json names"):
-        load(tmp_path / "v")
 
 
 def test_a_parquet_file_that_is_not_ours(tmp_path: Path) -> None:
     save(learned(merges=5), tmp_path / "v")
+    (tmp_path / "v" / "manifest.json").unlink()
     path = tmp_path / "v" / "merges.parquet"
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dist_bpe"])
     for change, message in (
         (None, "not one of ours"),
-        (about | {"version": 2}, "version 2"),
+        (about | {"version": 3}, "version 3"),
         (about | {"pattern": {"name": "gpt2", "regex": "x+"}}, "was 'x\\+' when this vocabulary was made"),
         (about | {"pattern": {"name": "gpt9", "regex": "x+"}}, "unknown pattern 'gpt9'"),
     ):

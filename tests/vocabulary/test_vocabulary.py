@@ -305,7 +305,7 @@ def test_sizes_and_merges() -> None:
     assert vocabulary.sizes == {"bytes": 256, "merges": 2, "special tokens": 1, "padding": 5}
     assert len(vocabulary) == sum(vocabulary.sizes.values()) == 264
     assert repr(vocabulary) == (
-        "<Vocabulary of 264 tokens (256 bytes, 2 merges, 1 special tokens, 5 padding), pattern 'gpt2'>"
+        "<Vocabulary of 264 tokens (256 bytes, 2 merges, 1 special token, 5 padding), pattern 'gpt2'>"
     )
     assert vocabulary.special_tokens == tuple(SPECIALS[:1])
     assert list(vocabulary.special_ids.values()) == list(range(258, 264))
