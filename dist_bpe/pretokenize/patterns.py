@@ -6,6 +6,7 @@ vocabulary run other regex engines, so a named pattern also knows the texts that
 """
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,7 @@ class Pattern:
         The whole match counts, so capture groups change nothing; empty matches are passed over; text between matches is
         kept as words of its own, as the behaviour "isolated" of `tokenizers` does. (`tiktoken` drops such text.)
 
-        An expression that tries without end, such as `(a+)+$`, is stopped. Other Python threads run meanwhile.
+        An expression that tries without end, such as `(a|aa)+$`, is stopped.
 
         Args:
             text: what to cut.
@@ -79,7 +80,9 @@ class Pattern:
             PatternTimeoutError: it took longer; the text is not named.
         """
         compiled = compile_regex(self.regex)
-        limits = {"timeout": seconds_for(text) if seconds is None else seconds, "concurrent": len(text) >= _LONG}
+        limits: dict[str, Any] = {}
+        if seconds is not None or len(text) > _safe_length(self.regex):
+            limits = {"timeout": seconds_for(text) if seconds is None else seconds}
         try:
             if not compiled.groups:
                 found: list[str] = compiled.findall(text, **limits)
@@ -111,13 +114,65 @@ class PatternTimeoutError(DataError):
     """A pattern that tries too long on a text; the message names the pattern and the text's length, not its place."""
 
 
-#: Shorter texts are done before another thread could make use of the interpreter.
-_LONG = 1000
-
-
 def seconds_for(text: str) -> float:
     """How long a pattern may take for a text: a minute, and fifty times what is usual for its length."""
     return 60.0 + len(text) / 100_000
+
+
+# What of an expression decides how long it can try: escapes and classes, groups, borders of branches, quantifiers.
+_PART = regex.compile(
+    r"""
+    (?<atom> \\[pPN]\{[^}]*\} | \\[^0-9gGXLKR] | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\[\]\\])*\] )
+    | (?<flag> \(\?[ims]+\) )
+    | (?<open> \( (?: (?!\?) | \?(?:[=!:>]|<[=!]|P?<\w+>|[ims]+:) ) )
+    | (?<close> \) )
+    | (?<branch> \| )
+    | (?<quantifier> (?: [*+?] | \{\d*,?\d*\} ) [+?]? )
+    | (?<other> [^\\\[({] )
+    """,
+    regex.VERBOSE | regex.DOTALL,
+)
+#: Steps of a match that take some seconds at the most.
+_FEW_STEPS = 1e9
+
+
+@functools.cache
+def _safe_length(text: str) -> float:
+    """How long a text may be for an expression to be done with it in seconds, whatever stands in it.
+
+    A clock makes matching three times as slow, so it shall run only where it is needed. With k repetitions without a
+    limit in one branch, none of them of a group, there are at most n^k/k! ways to match from each of n places. Whatever
+    is not plainly of that kind gets 0.
+    """
+    branches = [[0]]  # of each open group the repetitions in each branch
+    at = 0
+    before = ""
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            return 0
+        kind, shown = str(part.lastgroup), part.group()
+        match kind:
+            case "open":
+                branches.append([0])
+            case "close":
+                if len(branches) == 1:
+                    return 0
+                inside = max(branches.pop())
+                branches[-1][-1] += inside
+            case "branch":
+                branches[-1].append(0)
+            case "quantifier":
+                if before == "close" and shown[0] != "?":
+                    return 0
+                if not shown[1:].endswith("+") and not regex.fullmatch(r"\?\??|(?:\{\d\}|\{\d?,\d\})\??", shown):
+                    branches[-1][-1] += 1
+        before = kind
+        at = part.end()
+    if len(branches) > 1:
+        return 0
+    repetitions = max(branches[0])
+    return float((_FEW_STEPS * math.factorial(repetitions + 1)) ** (1 / (repetitions + 1)))
 
 
 def _isolated(matches: Iterable[Any], text: str) -> list[str]:

@@ -87,7 +87,11 @@ def read_tokenizers(files: Files, _: Pattern | None = None) -> VocabularyData:
     with reading(where):
         value = files.json("tokenizer.json")
         model = value.get("model") if isinstance(value, dict) else None
-        if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or not isinstance(model.get("merges"), list):
+        if (
+            not isinstance(model, dict)
+            or model.get("type", "BPE") != "BPE"
+            or not isinstance(model.get("merges"), list)
+        ):
             raise FormatError(f"{where}: the model is not BPE, or has no list of merges.")
         if not isinstance(model.get("vocab"), dict):
             raise FormatError(f"{where}: its vocabulary is no object of tokens and ids.")
