@@ -72,7 +72,7 @@ def read_tiktoken(files: Files, pattern: Pattern | None = None) -> VocabularyDat
         published = PUBLISHED.get(name)
         if pattern is None and published is None:
             raise UsageError(
-                f"{where} holds tokens alone, and no file with its pattern lies beside it: name the pattern, such as "
+                f"{where} holds tokens alone, and no file with its pattern lies beside it: name its pattern, such as "
                 "cl100k or o200k (--pattern on the command line, pattern= in Python)."
             )
         with reading(where):
