@@ -25,7 +25,10 @@ def export(
     """Write a vocabulary in other formats, and check each file in its own library."""
     from dist_bpe.run.train import export_vocabulary
 
-    lines = export_vocabulary(vocabulary, output, format, overwrite, verify, verify_transformers)
+    try:
+        lines = export_vocabulary(vocabulary, output, format, overwrite, verify, verify_transformers)
+    except OSError as error:
+        raise UsageError(f"the folder {output} cannot be used: {error.strerror or error}.") from error
     with _output() as put:
         # A path need not be UTF-8: it is printed as it is.
         put("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))

@@ -55,8 +55,9 @@ def read_parquet(files: Files, _: Pattern | None = None) -> VocabularyData:
     where = files.where()
     with reading(where):
         try:
-            # The threads of a pool that this would start are still there when the process ends, and can abort it.
-            table = pq.ParquetFile(io.BytesIO(files.content["merges.parquet"])).read(use_threads=False)
+            # Threads of a pool that are still there when the process ends can abort it: reading by several starts some,
+            # and so does reading from a Python object or a path.
+            table = pq.ParquetFile(pa.BufferReader(files.content["merges.parquet"])).read(use_threads=False)
             table.validate(full=True)
         except (OSError, pa.ArrowException) as error:  # damaged pages, or none at all
             raise FormatError(f"{where} is damaged ({error}).") from error
