@@ -42,10 +42,13 @@ def resolve(text: str) -> Pattern:
 
 
 #: How long a pattern may take for a probe: a thousand times what a usual one does.
-PROBE_SECONDS = 5.0
+PROBE_SECONDS = 1.0
+#: And for a longer text, after which it is called slow.
 SLOW_SECONDS = 1.0
+SLOW_LENGTH = 30_000
 
 
+@functools.cache
 def slow_text(pattern: Pattern) -> str | None:
     """A short text on which a pattern tries for longer than a second, of those that are known to make patterns slow.
 
@@ -64,9 +67,6 @@ def slow_text(pattern: Pattern) -> str | None:
             except PatternTimeoutError:
                 return text
     return None
-
-
-SLOW_LENGTH = 30_000
 
 
 def warnings_for(pattern: Pattern) -> list[str]:

@@ -92,7 +92,7 @@ class Pattern:
             return _isolated(compiled.finditer(text, **limits), text)
         except TimeoutError as error:
             raise PatternTimeoutError(
-                f"the pattern {self.regex!r} took more than {limits['timeout']:.3g} seconds for a text of "
+                f"the pattern {self.regex!r} took more than {limits['timeout']:.3g} s for a text of "
                 f"{len(text):,} characters: it tries the same characters again and again. Write repetitions that "
                 "exclude each other, or possessive ones such as \\w++, or leave that text out."
             ) from error
