@@ -19,6 +19,16 @@ def of_numpy(values: Any) -> Any:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
+def of_numbers(values: Sequence[int], kind: Any) -> Any:
+    """Whole numbers as an Arrow array of a numpy type; see `of_numpy`.
+
+    Raises:
+        OverflowError: a number that the type cannot hold.
+        TypeError: something that is no number.
+    """
+    return of_numpy(np.fromiter(values, kind, len(values)))
+
+
 def to_numpy(array: Any) -> Any:
     """An Arrow array of whole numbers without nulls as a numpy array, without a copy or pandas: see `of_numpy`."""
     kind = array.type.to_pandas_dtype()

@@ -135,7 +135,7 @@ def in_one_sentence(cls: T) -> T:
     make: Callable[..., None] = cls.__init__
 
     @functools.wraps(make)
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+    def __init__(self: Any, /, *arguments: Any, **options: Any) -> None:
         try:
             make(self, *arguments, **options)
         except ValidationError as error:

@@ -54,11 +54,11 @@ def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
         return _tiktoken_encoding(text.removeprefix("tiktoken:"))
     name = path.name if path.is_dir() or path.parent.name in ("", ".") else f"{path.parent.name}/{path.name}"
     file = path / "tokenizer.json" if path.is_dir() and not (path / "manifest.json").is_file() else path
-    if path.suffix == ".tiktoken" and not path.with_suffix(".json").is_file() and path.name != "vocab.tiktoken":
-        return _tiktoken_file(path, name, pattern)
     try:
         return Tokenizer.of(Vocabulary.load(path, None if file.name == "tokenizer.json" else pattern), name)
     except FormatError as error:
+        if file.suffix == ".tiktoken" and not file.with_suffix(".json").is_file() and file.name != "vocab.tiktoken":
+            return _tiktoken_file(file, name, pattern, error)
         if not file.is_file() or file.suffix != ".json":
             raise
         return _tokenizers_file(file, name, error)
@@ -80,14 +80,21 @@ def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:
     return Tokenizer(name, theirs.get_vocab_size(), encode)
 
 
-def _tiktoken_file(path: Path, name: str, pattern: str | None) -> Tokenizer:
+def _tiktoken_file(path: Path, name: str, pattern: str | None, reason: FormatError) -> Tokenizer:
+    """Ranks alone whose ids are in another order than ours, in the library that they are made for."""
     if pattern is None:
-        raise UsageError(f"{path} holds ranks alone: name its pattern with --pattern, such as --pattern o200k.")
+        raise reason
     cut = resolve(pattern)
-    ranks = tiktoken_ranks(path.read_bytes())
-
-    import_tiktoken = _tiktoken()
-    encoding = import_tiktoken.Encoding(name, pat_str=cut.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
+    try:
+        ranks = tiktoken_ranks(path.read_bytes())
+        encoding = _tiktoken().Encoding(name, pat_str=cut.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
+        encoding.encode_ordinary("")
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except Exception as error:
+        if isinstance(error, UsageError):
+            raise
+        raise reason from error
     return Tokenizer(name, encoding.n_vocab, lambda texts: [encoding.encode_ordinary(text) for text in texts])
 
 

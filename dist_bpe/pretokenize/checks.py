@@ -1,12 +1,16 @@
 """Probe texts, and whether a pattern cuts them, and alike in other libraries."""
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import regex
+
 from dist_bpe.errors import UsageError
-from dist_bpe.pretokenize.patterns import KNOWN_NAMES, Pattern, compile_regex, find
+from dist_bpe.pretokenize.patterns import KNOWN_NAMES, PATTERNS, Pattern, PatternTimeoutError, compile_regex, find
 
 
 @functools.cache
@@ -19,13 +23,17 @@ def resolve(text: str) -> Pattern:
     pattern = find(text)
     if pattern.name is not None:
         return pattern
+    try:
+        cut = [pattern.pieces(probe, PROBE_SECONDS) for probe in PROBES]
+    except PatternTimeoutError as error:
+        raise UsageError(str(error)) from error
     compiled = compile_regex(pattern.regex)
     if not any(match.group() for probe in PROBES for match in compiled.finditer(probe)):
         raise UsageError(
             f"the pattern {text!r} matches nothing in texts of {len(PROBES)} kinds (32 scripts, code, digits, white "
             f"space), so each document would be one word; the patterns with a name are: {KNOWN_NAMES}."
         )
-    if all(len(pattern.words(probe)) == 1 for probe in PROBES):
+    if all(sum(map(bool, pieces)) == 1 for pieces in cut):
         raise UsageError(
             f"the pattern {text!r} splits nothing: it takes each text as one word; the patterns with a name are: "
             f"{KNOWN_NAMES}."
@@ -33,23 +41,57 @@ def resolve(text: str) -> Pattern:
     return pattern
 
 
+#: How long a pattern may take for a probe: a thousand times what a usual one does.
+PROBE_SECONDS = 1.0
+#: And for a longer text, after which it is called slow.
+SLOW_SECONDS = 1.0
+SLOW_LENGTH = 30_000
+
+
+@functools.cache
+def slow_text(pattern: Pattern) -> str | None:
+    """A short text on which a pattern tries for longer than a second, of those that are known to make patterns slow.
+
+    Runs of one kind of character, as long documents have them (rulers, base64, indentation), and of the pattern's own
+    letters, which end in a character that does not go on.
+    """
+    own: list[str] = sorted(set(regex.sub(r"\\[pPN]\{[^}]*\}|\\.", "", pattern.regex)))
+    own = [character for character in own if character.isalnum()][:20]
+    units = ["a", " ", "0", "-", "\n", "A", "\u093f", "a ", "aA", *own]
+    for unit in units:
+        # Thirty are enough for one that doubles its steps with each character, the others are for squares.
+        for number in (30, SLOW_LENGTH):
+            text = unit * number + "\x00"
+            try:
+                pattern.pieces(text, SLOW_SECONDS)
+            except PatternTimeoutError:
+                return text
+    return None
+
+
 def warnings_for(pattern: Pattern) -> list[str]:
     """What a user of a custom pattern should know before counting: where a library would cut the probe texts otherwise.
 
-    Each library is asked if it is installed. The named patterns are not asked about: the tests of this package hold
-    them equal, and each export is compared again.
+    Also where it would take long. Each library is asked if it is installed. The named patterns are not asked about: the
+    tests of this package hold them equal, and each export is compared again.
     """
     if pattern.name is not None:
         return []
     shown = f"the pattern {pattern.regex!r}"
     warnings = []
+    slow = slow_text(pattern)
+    if slow is not None:
+        what = repr(slow) if len(slow) < 100 else f"{len(slow):,} characters that begin with {slow[:9]!r}"
+        warnings.append(
+            f"{shown} takes more than a second for {what}: it tries the same characters again and again, and on a "
+            "longer text of that kind it will be stopped by an error. Possessive repetitions, such as \\w++, do not."
+        )
     whole = sum(len(pattern.words(probe)) == 1 for probe in PROBES)
     if 2 * whole > len(PROBES):
         warnings.append(
             f"{shown} leaves {whole} of {len(PROBES)} probe texts whole: words can be as long as documents."
         )
-    compiled = compile_regex(pattern.regex)
-    if any(sum(len(match.group()) for match in compiled.finditer(probe)) < len(probe) for probe in PROBES):
+    if leaves_text(pattern):
         warnings.append(
             f"{shown} leaves text between its matches: it is kept as words of its own, and in `tokenizers` too, but "
             r"`tiktoken` drops it; end the pattern with |[\s\S] to take every such character as a word."
@@ -72,6 +114,48 @@ def warnings_for(pattern: Pattern) -> list[str]:
     return warnings
 
 
+def leaves_text(pattern: Pattern) -> bool:
+    """Whether a pattern leaves text of the probes between its matches."""
+    compiled = compile_regex(pattern.regex)
+    return any(sum(len(match.group()) for match in compiled.finditer(probe)) < len(probe) for probe in PROBES)
+
+
+@functools.cache
+def keeps_marks(pattern: Pattern) -> bool:
+    """Whether a pattern keeps combining marks with their letters, in every script of the probes."""
+    return not any(
+        unicodedata.category(piece[0])[0] == "M" and unicodedata.category(before[-1])[0] in "LM"
+        for probe in PROBES
+        for before, piece in itertools.pairwise(piece for piece in pattern.pieces(probe) if piece)
+    )
+
+
+def syllable_advice(pattern: Pattern) -> str | None:
+    """Which patterns to take instead of one that cuts syllables apart; None for one that does not.
+
+    Words that begin with a mark come by such a pattern, too: after signs, emoji (U+FE0F) and white space. No other
+    pattern would spare them.
+    """
+    if keeps_marks(pattern):
+        return None
+    better = [name for name, other in PATTERNS.items() if "+" not in name and name != "none" and keeps_marks(other)]
+    return f"the patterns {', '.join(better[:-1])} and {better[-1]} keep marks with their letters."
+
+
+@contextlib.contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """A panic of a library in Rust, such as an engine's that has tried for too long, becomes a ValueError.
+
+    Its class is no `Exception`, and cannot be imported.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from error
+
+
 def differs_in_tokenizers(pattern: Pattern, texts: Iterable[str]) -> str | None:
     """The first of some texts that Hugging Face `tokenizers` cuts otherwise by a pattern.
 
@@ -91,7 +175,8 @@ def differs_in_tokenizers(pattern: Pattern, texts: Iterable[str]) -> str | None:
     else:
         splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(text, "isolated") for text in expressions])
     for text in texts:
-        found = splitter.pre_tokenize_str(text)
+        with panics_as_errors():
+            found = splitter.pre_tokenize_str(text)
         cuts = [text[start:end].encode() for _, (start, end) in found if start < end]
         if cuts != pattern.words(text):
             return text
@@ -119,8 +204,12 @@ def differs_in_tiktoken(pattern: Pattern, texts: Iterable[str]) -> str | None:
             ranks.setdefault(before[-1:] + after[:1], len(ranks))
         for word in words:
             ranks.setdefault(word, len(ranks))
-        encoding = tiktoken.Encoding("probe", pat_str=pattern.tiktoken_regex, mergeable_ranks=ranks, special_tokens={})
-        if encoding.encode_ordinary(text) != [ranks[word] for word in words]:
+        with panics_as_errors():
+            encoding = tiktoken.Encoding(
+                "probe", pat_str=pattern.tiktoken_regex, mergeable_ranks=ranks, special_tokens={}
+            )
+            found = encoding.encode_ordinary(text)
+        if found != [ranks[word] for word in words]:
             return text
     return None
 

@@ -6,6 +6,7 @@ vocabulary run other regex engines, so a named pattern also knows the texts that
 """
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import regex
 
 from dist_bpe import _core
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import DataError, UsageError
 
 
 @dataclass(frozen=True)
@@ -63,30 +64,115 @@ class Pattern:
         alone = self.tokenizers_regexes if len(self.tokenizers_regexes) == 1 else ()
         return (self.regex, *alone, self.tiktoken_regex, *self.aliases)
 
-    def pieces(self, text: str) -> list[str]:
+    def pieces(self, text: str, seconds: float | None = None) -> list[str]:
         """Cut a text into words, through the `regex` module; there may be empty ones among them.
 
         The whole match counts, so capture groups change nothing; empty matches are passed over; text between matches is
         kept as words of its own, as the behaviour "isolated" of `tokenizers` does. (`tiktoken` drops such text.)
-        """
-        compiled = compile_regex(self.regex)
-        if not compiled.groups:
-            found: list[str] = compiled.findall(text)
-            # Matches never overlap, so only their lengths can show that something was lost between them.
-            if sum(map(len, found)) == len(text):
-                return found
-        return _isolated(compiled.finditer(text), text)
 
-    def words(self, text: str) -> list[bytes]:
-        """The pieces as bytes, without empty ones.
+        An expression that tries without end, such as `(a|aa)+$`, is stopped.
+
+        Args:
+            text: what to cut.
+            seconds: how long it may take; by default `seconds_for` the text.
 
         Raises:
+            PatternTimeoutError: it took longer; the text is not named.
+        """
+        compiled = compile_regex(self.regex)
+        limits: dict[str, Any] = {}
+        if seconds is not None or len(text) > _safe_length(self.regex):
+            limits = {"timeout": seconds_for(text) if seconds is None else seconds}
+        try:
+            if not compiled.groups:
+                found: list[str] = compiled.findall(text, **limits)
+                # Matches never overlap, so only their lengths can show that something was lost between them.
+                if sum(map(len, found)) == len(text):
+                    return found
+            return _isolated(compiled.finditer(text, **limits), text)
+        except TimeoutError as error:
+            raise PatternTimeoutError(
+                f"the pattern {self.regex!r} took more than {limits['timeout']:.3g} s for a text of "
+                f"{len(text):,} characters: it tries the same characters again and again. Write repetitions that "
+                "exclude each other, or possessive ones such as \\w++, or leave that text out."
+            ) from error
+
+    def words(self, text: str, seconds: float | None = None) -> list[bytes]:
+        """The pieces as bytes, without empty ones; see `pieces`.
+
+        Raises:
+            PatternTimeoutError: it took longer than it may.
             UsageError: the text has a lone surrogate.
         """
         try:
-            return [piece.encode() for piece in self.pieces(text) if piece]
+            return [piece.encode() for piece in self.pieces(text, seconds) if piece]
         except UnicodeEncodeError as error:
             raise surrogate_error(text) from error
+
+
+class PatternTimeoutError(DataError):
+    """A pattern that tries too long on a text; the message names the pattern and the text's length, not its place."""
+
+
+def seconds_for(text: str) -> float:
+    """How long a pattern may take for a text: a minute, and fifty times what is usual for its length."""
+    return 60.0 + len(text) / 100_000
+
+
+# What of an expression decides how long it can try: escapes and classes, groups, borders of branches, quantifiers.
+_PART = regex.compile(
+    r"""
+    (?<atom> \\[pPN]\{[^}]*\} | \\[^0-9gGXLKR] | \[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\[\]\\])*\] )
+    | (?<flag> \(\?[ims]+\) )
+    | (?<open> \( (?: (?!\?) | \?(?:[=!:>]|<[=!]|P?<\w+>|[ims]+:) ) )
+    | (?<close> \) )
+    | (?<branch> \| )
+    | (?<quantifier> (?: [*+?] | \{\d*,?\d*\} ) [+?]? )
+    | (?<other> [^\\\[({] )
+    """,
+    regex.VERBOSE | regex.DOTALL,
+)
+#: Steps of a match that take some seconds at the most.
+_FEW_STEPS = 1e9
+
+
+@functools.cache
+def _safe_length(text: str) -> float:
+    """How long a text may be for an expression to be done with it in seconds, whatever stands in it.
+
+    A clock makes matching three times as slow, so it shall run only where it is needed. With k repetitions without a
+    limit in one branch, none of them of a group, there are at most n^k/k! ways to match from each of n places. Whatever
+    is not plainly of that kind gets 0.
+    """
+    branches = [[0]]  # of each open group the repetitions in each branch
+    at = 0
+    before = ""
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            return 0
+        kind, shown = str(part.lastgroup), part.group()
+        match kind:
+            case "open":
+                branches.append([0])
+            case "close":
+                if len(branches) == 1:
+                    return 0
+                inside = max(branches.pop())
+                branches[-1][-1] += inside
+            case "branch":
+                branches[-1].append(0)
+            case "quantifier":
+                if before == "close" and shown[0] != "?":
+                    return 0
+                if not shown[1:].endswith("+") and not regex.fullmatch(r"\?\??|(?:\{\d\}|\{\d?,\d\})\??", shown):
+                    branches[-1][-1] += 1
+        before = kind
+        at = part.end()
+    if len(branches) > 1:
+        return 0
+    repetitions = max(branches[0])
+    return float((_FEW_STEPS * math.factorial(repetitions + 1)) ** (1 / (repetitions + 1)))
 
 
 def _isolated(matches: Iterable[Any], text: str) -> list[str]:
@@ -280,6 +366,8 @@ def find(text: str) -> Pattern:
             f"+{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look "
             f"like (write (?:{text}) if it is one)."
         )
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"the pattern {text!r} has a lone surrogate, which UTF-8 cannot write; write \\uD800 or so.")
     try:
         compiled = compile_regex(text)
     except (regex.error, OverflowError, RecursionError) as error:

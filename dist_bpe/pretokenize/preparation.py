@@ -10,13 +10,29 @@ DEFAULT_SPECIAL = "<|endoftext|>"
 
 
 def special_token(value: Any) -> Any:
-    """A special token from `TEXT` or `ROLE=TEXT`; GPT-2's own has the role eos unless said otherwise."""
+    """A special token from `TEXT` or `ROLE=TEXT`; GPT-2's own has the role eos unless said otherwise.
+
+    Raises:
+        UsageError: a word that is no role stands before the first `=`.
+    """
     if not isinstance(value, str):
         return value
     role, equals, text = value.partition("=")
     if equals and role in ROLES:
         return SpecialToken(text, role)
-    return SpecialToken(value, "eos" if value == DEFAULT_SPECIAL else "other")
+    if equals and role.strip().replace("-", "_").isidentifier():
+        near = role.strip().lower()
+        meant = f"; write {near}={text} if that is meant" if near in ROLES else ""
+        raise UsageError(
+            f"the special token {value!r} begins with {role!r}, which is no role: the roles are {', '.join(ROLES)}"
+            f"{meant}. For a token with the text {value!r} itself write other={value}."
+        )
+    return plain_special_token(value)
+
+
+def plain_special_token(text: str) -> "SpecialToken":
+    """The special token of a text as it stands, whatever is in it: GPT-2's own has the role eos, any other none."""
+    return SpecialToken(text, "eos" if text == DEFAULT_SPECIAL else "other")
 
 
 Role = Literal["bos", "eos", "pad", "unk", "other"]

@@ -185,14 +185,14 @@ class Made(NamedTuple):
 
 def vocabulary_of(learned: Learned, made: Made) -> Vocabulary:
     """The vocabulary of some merges."""
-    left, right, counts = (tuple(column.to_pylist()) for column in learned.merges.columns)
+    left, right, counts = learned.merges.columns
     data = VocabularyData(
-        tuple(zip(left, right, strict=True)),
+        tuple(zip(to_numpy(left).tolist(), to_numpy(right).tolist(), strict=True)),
         made.pattern,
         tuple(made.specials),
         special_tokens_first=made.options.special_tokens_first,
         normalization=made.normalization,
         counts=counts,
-        replaced={name: tuple(array.to_pylist()) for name, array in learned.replaced.items()},
+        replaced=learned.replaced,
     )
     return Vocabulary(data.padded(made.options.pad_to_multiple) if made.options.pad_to_multiple else data)

@@ -4,13 +4,14 @@ A file that another library reads otherwise is worth less than none, so it never
 temporary folder, and a difference is an error that names library, file and text.
 """
 
+import functools
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dist_bpe.errors import ExportError, UsageError
-from dist_bpe.pretokenize.checks import PROBES, differs_in_tiktoken, differs_in_tokenizers
+from dist_bpe.pretokenize.checks import PROBES, differs_in_tiktoken, differs_in_tokenizers, panics_as_errors
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.storage.files import RunPath, parse_path
 from dist_bpe.storage.layout import MANIFEST
@@ -31,6 +32,7 @@ def export(
     *,
     libraries: Iterable[str] | None = DEFAULT_LIBRARIES,
     fingerprints: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> dict[str, str]:
     """Write a vocabulary in several formats, check each in its own library, and publish all files or none.
 
@@ -42,6 +44,7 @@ def export(
         formats: names of formats; by default all that can hold the vocabulary.
         libraries: those to check with: "tokenizers", "tiktoken", "transformers"; None to read nothing back at all.
         fingerprints: what the vocabulary was made from, for the manifest; plain JSON values.
+        overwrite: replace files of the same names that were not written here, or were changed since.
 
     Returns:
         What was found, in a line each: for "files" and for every library that can read any of the formats, also those
@@ -50,6 +53,7 @@ def export(
     Raises:
         ExportError: a library reads a file otherwise than we do; it names library, file, text and both lists of ids.
         FormatError: a format asked for by name cannot hold this vocabulary.
+        RunError: a file is there that was not written here, and `overwrite` is not given.
         UsageError: an unknown format or library, or a folder that cannot be written to.
     """
     asked = None if libraries is None else _known(libraries)
@@ -64,7 +68,7 @@ def export(
         else:
             outcome.update(verify(temporary, asked, vocabulary))
 
-    publish_files(parse_path(folder), content, check)
+    publish_files(parse_path(folder), content, check, overwrite)
     return outcome | {name: f"not written: {reason}" for name, reason in left_out.items()}
 
 
@@ -83,6 +87,7 @@ def verify(
 
     Raises:
         ExportError: see `export`.
+        FormatError: a file is damaged.
     """
     folder = Path(folder)
     asked = _known(libraries)
@@ -100,9 +105,8 @@ def verify(
         if library not in asked:
             outcome[library] = "not verified: not asked"
             continue
-        try:
-            version = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
+        version = _version(library)
+        if version is None:
             outcome[library] = "not verified: not installed (pip install 'dist_bpe[verify]')"
             continue
         done = []
@@ -160,18 +164,72 @@ def _compare_data(data: VocabularyData, folder: Path, format: str) -> None:
             raise ExportError(f"{FORMATS[format].files[0]} was read back with other {name} than were written.")
 
 
-def _compare_cuts(library: str, file: str, pattern: Pattern) -> None:
-    """Ask a library's engine how it cuts the probes: ids tell only what this vocabulary's merges bring to light."""
+def refuse_uncarried(
+    pattern: Pattern, formats: Iterable[str] | None = None, libraries: Iterable[str] | None = DEFAULT_LIBRARIES
+) -> None:
+    """Refuse a pattern that a library would read otherwise from one of the files to be written; to be called early.
+
+    What an export would find in the end with whatever vocabulary comes of it.
+
+    Args:
+        pattern: the pattern.
+        formats: names of formats; by default all.
+        libraries: those to ask, see `export`; one that is not installed is not asked.
+
+    Raises:
+        UsageError: one does; the message says which formats can be written.
+    """
+    chosen = chosen_formats(formats)
+    refused = {}
+    for format in chosen:
+        for library in _LIBRARIES:
+            asked = libraries is not None and library in libraries and library in format.libraries
+            if not asked or "pattern" not in format.carries or _version(library) is None:
+                continue
+            reason = _differs(library, pattern)
+            if reason:
+                refused[format.name] = reason
+                break
+    if not refused:
+        return
+    left = [format.name for format in chosen if format.name not in refused]
+    how = " ".join(f"--format {name}" for name in left)
+    raise UsageError(
+        f"the pattern {pattern.regex!r} cannot be written in the format {' and '.join(refused)}: "
+        f"{'; '.join(dict.fromkeys(refused.values()))}. Choose another pattern"
+        + (f", or write the other formats alone: {how} (in Python formats={left})." if left else ".")
+    )
+
+
+def _version(library: str) -> str | None:
+    """The version of a library; None if it is not installed."""
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def _differs(library: str, pattern: Pattern) -> str:
+    """How a library's engine cuts the probes otherwise than we do; empty if it does not."""
     differs = differs_in_tiktoken if library == "tiktoken" else differs_in_tokenizers
     try:
         text = differs(pattern, PROBES)
     except ValueError as error:
-        raise ExportError(f"{library} cannot read the pattern in {file} ({error}); leave that format out.") from error
-    if text is not None:
-        words = " | ".join(word.decode() for word in pattern.words(text))
+        return f"{library} cannot read it ({error})"
+    if text is None:
+        return ""
+    words = " | ".join(word.decode() for word in pattern.words(text))
+    return f"{library} cuts {text!r} by it otherwise than we do, which is {words!r}"
+
+
+def _compare_cuts(library: str, file: str, pattern: Pattern) -> None:
+    """Ask a library's engine how it cuts the probes: ids tell only what this vocabulary's merges bring to light."""
+    reason = _differs(library, pattern)
+    if reason:
         raise ExportError(
-            f"{library} cuts {text!r} by the pattern in {file} otherwise than we do, which is {words!r}; leave that "
-            "format out, or choose a pattern that both engines read alike."
+            f"the pattern in {file} is of no use there: {reason}. Leave that format out, or choose a pattern that both "
+            "engines read alike."
         )
 
 
@@ -186,13 +244,15 @@ def _compare_ids(
 ) -> None:
     """Load a file in its library and compare the ids of each text, and the text of the ids."""
     try:
-        encode, decode = check(folder, vocabulary.data)
+        with panics_as_errors():
+            encode, decode = check(folder, vocabulary.data)
     except Exception as error:
         raise ExportError(f"{library} cannot read {file}: {error!r}.") from error
     for text, ids in zip(texts, expected, strict=True):
         try:
-            theirs = list(encode(text))
-            back = decode(theirs)
+            with panics_as_errors():
+                theirs = list(encode(text))
+                back = decode(theirs)
         except Exception as error:
             raise ExportError(f"{library} cannot encode {text!r} with {file}: {error!r}.") from error
         if theirs != list(ids):

@@ -1,20 +1,27 @@
 """The files of a vocabulary: the formats there are, the manifest, writing, publishing, loading."""
 
+import contextlib
+import fcntl
 import hashlib
-import json
+import os
+import re
+import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dist_bpe import _core
-from dist_bpe.errors import FormatError, UsageError
+from dist_bpe.errors import FormatError, RunError, UsageError
 from dist_bpe.pretokenize.patterns import Pattern
-from dist_bpe.storage.files import RunPath, publish, publish_folder, sha256, to_json
-from dist_bpe.storage.layout import MANIFEST
+from dist_bpe.storage.files import RunPath, publish_folder, put, sha256, to_json
+from dist_bpe.storage.layout import MANIFEST, REPORT
 from dist_bpe.vocabulary.data import VocabularyData
 from dist_bpe.vocabulary.formats import gpt2, parquet, tiktoken, tokenizers
-from dist_bpe.vocabulary.formats.format import CARRIED, Files, Format
+from dist_bpe.vocabulary.formats.format import CARRIED, Files, Format, parsed, shown
 
 FORMATS: dict[str, Format] = {
     format.name: format for format in (gpt2.FORMAT, tokenizers.FORMAT, tiktoken.FORMAT, parquet.FORMAT)
@@ -104,33 +111,257 @@ def manifest(
     return to_json(value)
 
 
-def publish_files(folder: RunPath, files: Mapping[str, bytes], check: Callable[[Path], None] = lambda _: None) -> None:
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _File(_Model):
+    bytes: int = Field(ge=0)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class _Pattern(_Model):
+    name: str | None
+    regex: str
+
+
+class _Special(_Model):
+    text: str
+    role: str
+    id: int
+
+
+class Manifest(_Model):
+    """manifest.json as it is read; what later releases add to it is passed over."""
+
+    format: Literal["dist_bpe vocabulary"]
+    version: Literal[1]
+    fingerprints: dict[str, Any]
+    sizes: dict[str, int]
+    pattern: _Pattern
+    special_tokens: list[_Special]
+    normalization: str | None
+    left_out: dict[str, str]
+    files: dict[str, _File]
+
+
+def read_manifest(folder: RunPath) -> Manifest | None:
+    """A vocabulary's manifest; None where there is none, or one of something else.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror or error}.") from error
+    try:
+        value = parsed(content, str(path))
+    except FormatError as error:
+        raise FormatError(f"{error} {_WAY_OUT}") from error
+    if not isinstance(value, dict) or value.get("format") != "dist_bpe vocabulary":
+        return None
+    if type(value.get("version")) is int and value["version"] > 1:
+        raise FormatError(f"{path} is of version {shown(value['version'])}; this release reads version 1.")
+    try:
+        return Manifest.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FormatError(f"{path} is damaged at {place} ({first['msg']}). {_WAY_OUT}") from error
+
+
+_WAY_OUT = f"Export the vocabulary again; or remove this {MANIFEST} to have the other files read unchecked."
+
+
+def is_ours(folder: RunPath, manifest: Manifest | None, name: str, content: bytes | None = None) -> bool:
+    """Whether a file in a folder is one that we wrote and may take away: the one rule for that.
+
+    Ours is what our manifest in the folder lists with the checksum that it has, if we write files of that name at all;
+    the manifest itself, and the report beside one; and what already holds the very bytes that are to be written. A
+    name makes nothing ours.
+
+    Args:
+        folder: where the file lies.
+        manifest: the folder's manifest, if it is one of ours.
+        name: the file's.
+        content: what is to be written in its place, if anything.
+    """
+    path = folder / name
+    try:
+        if content is not None and path.read_bytes() == content:
+            return True
+        if manifest is None:
+            return False
+        if name in (MANIFEST, REPORT):
+            return True
+        listed = manifest.files.get(name)
+        return name in _NAMES and listed is not None and sha256(path) == listed.sha256
+    except (OSError, ValueError):
+        return False
+
+
+def refuse_foreign(folder: RunPath, files: Mapping[str, bytes | None] | None = None) -> None:
+    """Refuse to write a vocabulary to a folder where that would replace a file that is not ours, see `is_ours`.
+
+    Args:
+        folder: where to; it need not be there.
+        files: what is to be written, by name; None for bytes that are not known yet. By default all that there can be.
+
+    Raises:
+        RunError: it would; the message names the file.
+    """
+    manifest = _manifest_if_whole(folder)
+    for name, content in sorted((files or dict.fromkeys((*_NAMES, MANIFEST, REPORT))).items()):
+        if _exists(folder / name) and not is_ours(folder, manifest, name, content):
+            reason = (
+                f"the {MANIFEST} there does not account for it"
+                if manifest
+                else f"there is no {MANIFEST} of a vocabulary beside it"
+            )
+            raise RunError(
+                f"{folder / name} is there and is no file that was written here: {reason}. Name another folder or "
+                "vocabulary, or have it replaced (--overwrite, overwrite=True)."
+            )
+
+
+def _manifest_if_whole(folder: RunPath) -> Manifest | None:
+    try:
+        return read_manifest(folder)
+    except FormatError:
+        return None  # a damaged one accounts for nothing
+
+
+def _exists(path: RunPath) -> bool:
+    """Whether anything has that name, be it a link that leads nowhere."""
+    return os.path.lexists(path) if isinstance(path, Path) else path.exists()
+
+
+def publish_files(
+    folder: RunPath,
+    files: Mapping[str, bytes],
+    check: Callable[[Path], None] = lambda _: None,
+    overwrite: bool = False,
+) -> None:
     """Put a vocabulary's files, manifest.json among them, into a folder: all of them, or none.
 
     They are written to a temporary folder, looked at by `check`, and moved. A new folder appears whole. In one that is
-    there already the old manifest goes first, the new one comes last, and files of the old one that are no more are
-    removed; what else lies there (a model, a report) is left alone. So a folder with a manifest is always complete. In
-    an object store a new one, too, is put there file by file.
+    there already the old manifest goes first, the new one comes last, and files of ours (`is_ours`) that are no more
+    are removed; what else lies there (a model, a report) is left alone. So a folder with a manifest is always complete.
+    In an object store a new one, too, is put there file by file. What a killed process left of this is removed.
+
+    Args:
+        folder: where to.
+        files: their bytes by name.
+        check: looks at the temporary folder, and raises what is wrong.
+        overwrite: replace files that are not ours, too; those that only bear a name in a manifest still stay.
+
+    Raises:
+        RunError: a file is there that is not ours, and `overwrite` is not given; nothing is changed.
+        UsageError: the files cannot be written there.
     """
+    _refuse_nul(folder)
     try:
-        if isinstance(folder, Path) and not folder.exists():
-            with publish_folder(folder) as temporary:
-                _write_all(temporary, files)
-                check(temporary)
-            return
-        beside = folder.parent if isinstance(folder, Path) else None
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=beside) as name:
-            _write_all(Path(name), files)
-            check(Path(name))
-            old = _manifest_files(folder)
+        if isinstance(folder, Path):
+            sweep(folder)
+            if not os.path.lexists(folder):
+                with publish_folder(folder) as temporary, _in_use(temporary):
+                    _write_all(temporary, files)
+                    check(temporary)
+                return
+            if not folder.is_dir():
+                raise UsageError(f"the files cannot be written to {folder}: it is no folder.")
+        if not overwrite:
+            refuse_foreign(folder, files)
+        with _temporary(folder) as temporary:
+            _write_all(temporary, files)
+            check(temporary)
+            old = _manifest_if_whole(folder)
+            stale = [name for name in (old.files if old else ()) if name not in files and is_ours(folder, old, name)]
             (folder / MANIFEST).unlink(missing_ok=True)
-            for gone in old.keys() - files.keys():
-                (folder / gone).unlink(missing_ok=True)
-            for file in sorted(files, key=MANIFEST.__eq__):
-                with publish(folder / file) as path:
-                    path.write_bytes(files[file])
+            for name in stale:
+                (folder / name).unlink(missing_ok=True)
+            for name in sorted(files, key=MANIFEST.__eq__):
+                put(temporary / name, folder / name)
+        if isinstance(folder, Path):
+            sweep(folder)
     except OSError as error:
         raise UsageError(f"the files cannot be written to {folder}: {error.strerror or error}.") from error
+
+
+def _refuse_nul(path: RunPath) -> None:
+    if "\0" in str(path):
+        raise UsageError(f"the path {str(path)!r} holds a NUL character, which no file's name can.")
+
+
+@contextlib.contextmanager
+def _temporary(folder: RunPath) -> Iterator[Path]:
+    """A folder inside a local one, which may be the only place to write to, or where temporary files lie."""
+    if not isinstance(folder, Path):
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+        return
+    temporary = folder / f".{folder.name}.{uuid.uuid4().hex}.tmp"
+    temporary.mkdir()
+    try:
+        with _in_use(temporary):
+            yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Hold a lock on a temporary folder, which ends with this process, so that no other one takes it for a leftover."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _try_lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # held by another process, or a file system without such locks
+        return False
+    return True
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left of publishing a vocabulary there: temporary folders, and files beside its own.
+
+    Each has a name that only we give; a folder holds nothing but files of ours, and no living process has its lock; a
+    file lies beside a manifest of ours.
+    """
+    with contextlib.suppress(OSError):
+        for path in [*folder.parent.iterdir(), *(folder.iterdir() if folder.is_dir() else ())]:
+            if re.fullmatch(rf"\.{re.escape(folder.name)}\.{_UNIQUE}\.tmp", path.name) and not path.is_symlink():
+                _remove_leftover(path)
+    if _manifest_if_whole(folder) is not None:
+        with contextlib.suppress(OSError):
+            for path in folder.iterdir():
+                if re.fullmatch(rf"\.{_UNIQUE}\.tmp", path.name) and path.is_file() and not path.is_symlink():
+                    path.unlink(missing_ok=True)
+
+
+def _remove_leftover(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        if any(file.name not in (*_NAMES, MANIFEST) for file in folder.iterdir()):
+            return
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _try_lock(descriptor):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+_UNIQUE = "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"  # as uuid4().hex is made
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -138,40 +369,38 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
-def _manifest_files(folder: RunPath) -> dict[str, str]:
-    """The SHA-256 of each file that a folder's manifest names; empty if there is no manifest of ours."""
-    try:
-        value = json.loads((folder / MANIFEST).read_bytes())
-        if value["format"] != "dist_bpe vocabulary":
-            return {}
-        # Names of ours only: a manifest from elsewhere must not lead out of its folder.
-        return {Path(name).name: str(file["sha256"]) for name, file in value["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
 def load(path: RunPath, pattern: Pattern | None = None) -> VocabularyData:
     """Read a vocabulary from its folder, or from one of its files (with those that belong to it beside it).
 
-    Of several formats in a folder the one that carries most is read. Files whose SHA-256 is in the folder's manifest
-    must have it.
+    Of several formats in a folder the one that carries most is read. Files whose SHA-256 is in a manifest beside them
+    must have it; from a folder, all of them.
 
     Args:
         path: the folder or file.
-        pattern: for the format gpt2, which names none; GPT-2's by default.
+        pattern: for the format gpt2, which names none (GPT-2's by default), and for a file of tiktoken's alone.
 
     Raises:
-        UsageError: nothing there, or another pattern than the file's own is given.
+        UsageError: nothing there, or another pattern than the file's own is given, or none where it is needed.
         FormatError: a file is missing, damaged, changed since it was written, or of another layout.
     """
+    _refuse_nul(path)
+    try:
+        return _load(path, pattern)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _load(path: RunPath, pattern: Pattern | None) -> VocabularyData:
     if path.is_dir():
-        for name, digest in _manifest_files(path).items():
-            file = path / name
-            if file.is_file() and sha256(file) != digest:
-                raise FormatError(f"{file} is not the file that {MANIFEST} names: it was changed or damaged.")
+        manifest = read_manifest(path)
         there = [format for format in FORMATS.values() if (path / format.files[0]).is_file()]
         if there:
-            return read(path, max(there, key=lambda format: len(format.carries)).name, pattern)
+            best = max(there, key=lambda format: len(format.carries))
+            for name in manifest.files.keys() - {*best.files} if manifest else ():
+                # Names of ours only: a manifest from elsewhere must not lead out of its folder.
+                if name in _NAMES and (path / name).is_file():
+                    _check(path / name, manifest, sha256(path / name))
+            return _read(best, {name: path / name for name in best.files}, pattern, manifest)
         known = ", ".join(file.files[0] for file in FORMATS.values())
         raise UsageError(f"{path} holds no vocabulary: none of {known} is there.")
     if not path.is_file():
@@ -203,21 +432,24 @@ def read(folder: RunPath, format: str, pattern: Pattern | None = None) -> Vocabu
         pattern: for a format that names none; GPT-2's by default.
 
     Raises:
-        FormatError: a file is missing, damaged or of another layout.
+        FormatError: a file is missing, damaged, changed since it was written, or of another layout.
     """
     paths = {name: folder / name for name in FORMATS[format].files}
-    return _read(FORMATS[format], paths, pattern)
+    return _read(FORMATS[format], paths, pattern, read_manifest(folder))
 
 
-def _read(format: Format, paths: Mapping[str, RunPath], pattern: Pattern | None) -> VocabularyData:
+def _read(
+    format: Format, paths: Mapping[str, RunPath], pattern: Pattern | None, manifest: Manifest | None = None
+) -> VocabularyData:
     content = {}
     for name, path in paths.items():
-        if name in format.optional and not path.is_file():
+        if name in format.optional and not path.is_file() and not (manifest and name in manifest.files):
             continue
         try:
             content[name] = path.read_bytes()
         except OSError as error:
             raise FormatError(f"{path} cannot be read: {error.strerror or error}.") from error
+        _check(path, manifest, hashlib.sha256(content[name]).hexdigest())
     data = format.read(Files(content, {name: paths[name].name for name in content}), pattern)
     if pattern is not None and data.pattern != pattern:
         raise UsageError(
@@ -225,6 +457,17 @@ def _read(format: Format, paths: Mapping[str, RunPath], pattern: Pattern | None)
             "one would cut text into other words than it was learned from."
         )
     return data
+
+
+def _check(path: RunPath, manifest: Manifest | None, digest: str) -> None:
+    if manifest and path.name in manifest.files and manifest.files[path.name].sha256 != digest:
+        raise FormatError(
+            f"{path} is not the file that {MANIFEST} names: it was changed or damaged. Export the vocabulary again; or "
+            f"remove {MANIFEST} if the change is meant."
+        )
+
+
+_NAMES = tuple(name for format in FORMATS.values() for name in format.files)
 
 
 def table() -> str:

@@ -12,12 +12,13 @@ from typing import Literal
 import pyarrow as pa
 
 from dist_bpe import _core
+from dist_bpe.arrays import of_bytes, to_numpy
 from dist_bpe.errors import UsageError
 from dist_bpe.pretokenize.patterns import Pattern, find, surrogate_error
 from dist_bpe.pretokenize.preparation import Normalization, SpecialToken
 from dist_bpe.storage.files import RunPath, parse_path
 from dist_bpe.storage.layout import MANIFEST
-from dist_bpe.vocabulary.data import BYTES, VocabularyData, merge_columns
+from dist_bpe.vocabulary.data import BYTES, VocabularyData, described, merge_columns
 from dist_bpe.vocabulary.files import load, manifest, publish_files, write
 
 Specials = Literal["all"] | Collection[str]
@@ -55,19 +56,21 @@ class Vocabulary:
         """
         return cls(load(parse_path(path), None if pattern is None else find(pattern)))
 
-    def save(self, path: str | RunPath, formats: Iterable[str] | None = None) -> None:
+    def save(self, path: str | RunPath, formats: Iterable[str] | None = None, overwrite: bool = False) -> None:
         """Save to a folder, with manifest.json; `dist_bpe.export.export` also checks the files in other libraries.
 
         Args:
-            path: the folder; other files in it stay.
+            path: the folder; other files in it stay, a vocabulary that was saved there before is replaced.
             formats: "gpt2", "tokenizers", "tiktoken", "parquet"; by default all that can hold this vocabulary.
+            overwrite: replace files of the same names that were not written here, or were changed since.
 
         Raises:
             UsageError: an unknown format, or a folder that cannot be written to.
+            RunError: such a file is there, and `overwrite` is not given.
             FormatError: a named format cannot hold this vocabulary.
         """
         files, left_out = write(self.data, formats)
-        publish_files(parse_path(path), files | {MANIFEST: manifest(self.data, files, left_out)})
+        publish_files(parse_path(path), files | {MANIFEST: manifest(self.data, files, left_out)}, overwrite=overwrite)
 
     def cut(self, vocab_size: int) -> "Vocabulary":
         """The vocabulary that training to `vocab_size` tokens would have given: the first merges, without padding.
@@ -89,8 +92,11 @@ class Vocabulary:
                 self.data,
                 merges=self.data.merges[:merges],
                 padding=0,
-                counts=self.data.counts and self.data.counts[:merges],
+                counts=None if self.data.counts is None else self.data.counts[:merges],
                 replaced=self.data.replaced and {k: v[:merges] for k, v in self.data.replaced.items()},
+                special_places=(),
+                # Places are those of a larger vocabulary; in a smaller one the tokens in front stay there at most.
+                special_tokens_first=self.data.first_id == len(self.special_tokens),
             )
         )
 
@@ -134,8 +140,8 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]  # equality goes over a million numbers; hash what you need of it
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{number:,} {kind}" for kind, number in self.sizes.items() if number)
-        return f"<Vocabulary of {len(self):,} tokens ({parts}), pattern {self.pattern.name or self.pattern.regex!r}>"
+        pattern = self.pattern.name or self.pattern.regex
+        return f"<Vocabulary of {len(self):,} tokens ({described(self.sizes)}), pattern {pattern!r}>"
 
     def __getstate__(self) -> VocabularyData:
         return self.data
@@ -146,11 +152,13 @@ class Vocabulary:
     # ---- ids to bytes
 
     @functools.cached_property
-    def _table(self) -> list[bytes]:
-        """The bytes of every id."""
-        specials = [text.encode() for text in self.data.special_ids]
-        first = self.data.first_id
-        return specials[:first] + list(self.data.tokens) + specials[first:]
+    def _table(self) -> list[bytes | None]:
+        """The bytes of every id; None for those that no token has."""
+        table: list[bytes | None] = [None] * len(self)
+        table[self.data.first_id : self.data.first_added_id] = self.data.tokens
+        for text, i in self.data.special_ids.items():
+            table[i] = text.encode()
+        return table
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one id; a special token's are its text.
@@ -170,11 +178,14 @@ class Vocabulary:
         try:
             # A negative id would count from the end.
             if not ids or min(ids) >= 0:
-                return b"".join(map(self._table.__getitem__, ids))
-        except IndexError:
+                return b"".join(map(self._table.__getitem__, ids))  # type: ignore[arg-type]  # None is caught
+        except (IndexError, TypeError):
             pass
-        wrong = next(i for i in ids if not 0 <= i < len(self))
-        raise UsageError(f"there is no token {wrong}: ids go from 0 to {len(self) - 1:,}.")
+        wrong = next((i for i in ids if not 0 <= i < len(self) or self._table[i] is None), None)
+        if wrong is None:
+            raise TypeError(f"ids are whole numbers, not {next(i for i in ids if not hasattr(i, '__index__'))!r}.")
+        between = "" if not 0 <= wrong < len(self) else ", with gaps between the special tokens"
+        raise UsageError(f"there is no token {wrong}: ids go from 0 to {len(self) - 1:,}{between}.")
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
         """The text of ids.
@@ -279,9 +290,10 @@ class Vocabulary:
         if not self.pattern.native or allowed not in (frozenset(), frozenset(self.data.special_ids)):
             return [self._encode(text, allowed) for text in texts]
         try:
-            array = pa.array(texts, pa.large_string())
+            array = of_bytes([text.encode() for text in texts])
         except UnicodeEncodeError as error:
             raise surrogate_error(next(text for text in texts if not _is_utf8(text))) from error
+        array = array.cast(pa.large_binary()).view(pa.large_string())
         with self._lock:
             ids, ends = self._encoder.encode_batch(array, bool(allowed))
         return list(_ragged(ids, ends))
@@ -295,7 +307,29 @@ class Vocabulary:
             UsageError: see `encode`.
         """
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
-        return [_shown(self._table[i]) for i in ids]
+        return [self.piece(i) for i in ids]
+
+    def piece(self, token_id: int) -> str | bytes:
+        """What one id stands for: as `str`, or as `bytes` where it is not UTF-8 by itself.
+
+        Raises:
+            UsageError: no such id.
+        """
+        return _shown(self.token_bytes(token_id))
+
+    def find_special(self, text: str, specials: Specials = "all") -> tuple[str, int] | None:
+        """The first special token in a text, and at which character it stands; None if there is none.
+
+        Args:
+            text: where to look.
+            specials: texts of special tokens, or "all".
+
+        Raises:
+            UsageError: an unknown special token.
+        """
+        sought, _ = self._specials(specials, ())
+        match = _search(sought).search(text) if sought else None
+        return match and (match.group(), match.start())
 
     def _specials(self, allowed: Specials, disallowed: Specials) -> tuple[frozenset[str], frozenset[str]]:
         """Both as sets, checked."""
@@ -342,7 +376,7 @@ class Vocabulary:
         """
         words = self.pattern.words(_normal(text, self.normalization) if self.normalization else text)
         with self._lock:
-            ids, _ = self._encoder.encode_words(pa.array(words, pa.large_binary()))
+            ids, _ = self._encoder.encode_words(of_bytes(words))
         return _numbers(ids).tolist()
 
 
@@ -380,7 +414,7 @@ def _numbers(ids: pa.Array) -> "memoryview[int]":
 def _ragged(ids: pa.Array, ends: pa.Array) -> Iterator[list[int]]:
     """The rows of ids that go from one end to the next."""
     numbers = _numbers(ids)
-    borders = ends.to_pylist()
+    borders = to_numpy(ends).tolist()
     for start, end in itertools.pairwise(borders):
         yield numbers[start:end].tolist()
 

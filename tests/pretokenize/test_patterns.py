@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
-from dist_bpe.pretokenize.checks import PROBES, differs_in_tiktoken, differs_in_tokenizers, resolve, warnings_for
-from dist_bpe.pretokenize.patterns import PATTERNS, Pattern, find
+from dist_bpe.pretokenize.checks import (
+    PROBES,
+    differs_in_tiktoken,
+    differs_in_tokenizers,
+    resolve,
+    slow_text,
+    syllable_advice,
+    warnings_for,
+)
+from dist_bpe.pretokenize.patterns import O200K, PATTERNS, Pattern, PatternTimeoutError, _safe_length, find
+from dist_bpe.pretokenize.preparation import SpecialToken, plain_special_token, special_token
 
 SCRIPTS = """Latin Greek Cyrillic Armenian Georgian Hebrew Arabic Devanagari Bengali Gurmukhi Gujarati Oriya Tamil
 Telugu Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer Ethiopic Cherokee Mongolian Han Hiragana Katakana Hangul
@@ -234,3 +243,82 @@ def test_a_border_that_moves_shows_in_tiktoken_ids() -> None:
     assert differs_in_tiktoken(Pattern(r"[\s\S]{1,2}", tiktoken=r"[\s\S]"), ["a", "ab"]) == "ab"
     assert differs_in_tiktoken(Pattern(r"[\s\S]{1,2}", tiktoken=r"^[\s\S]|[\s\S]{1,2}"), ["a", "aaa"]) == "aaa"
     assert differs_in_tiktoken(Pattern(r"[\s\S]{1,2}"), ["a", "ab", "abc", "aaaa"]) is None
+
+
+# ---- expressions that try without end
+
+ENDLESS = [r"(a|aa)+$|[\s\S]", r"(\w+\s?)+$|\w|\W", r"(x+x+)+y|[\s\S]", r"(?:a*)*b|[\s\S]"]
+
+
+@pytest.mark.parametrize("text", ENDLESS[:2])
+def test_an_endless_pattern_is_stopped_and_warned_of(text: str) -> None:
+    pattern = find(text)
+    slow = slow_text(pattern)
+    assert slow is not None
+    with pytest.raises(PatternTimeoutError, match=r"took more than 0.1 s for a text of \d") as raised:
+        pattern.words(slow, 0.1)
+    assert repr(text) in str(raised.value)
+    assert raised.value.exit_code == 3
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # noqa: S301
+    assert any("takes more than a second for" in warning for warning in warnings_for(pattern))
+
+
+@pytest.mark.parametrize("text", [r"[\p{L}\p{M}]+| ?\p{N}{1,2}|\s|[^\s\p{L}\p{M}\p{N}]+", O200K.regex + "|zz", r"\X"])
+def test_a_usual_pattern_is_not_slow(text: str) -> None:
+    assert slow_text(find(text)) is None
+
+
+def test_a_pattern_that_is_endless_on_a_probe_is_an_error() -> None:
+    with pytest.raises(UsageError, match="took more than 1 s for a text of"):
+        resolve(r"(?:\w|\w\w|\W|\W\W)+(?<=[Q-Z]{3})|[\s\S]")
+
+
+def test_the_clock_runs_where_a_pattern_could_take_long() -> None:
+    assert all(
+        _safe_length(text) == 0 for text in [*ENDLESS, r"(a)\1", "(?R)", "x{e<=1}", "[[a-z]--[b]]", "(?(1)a|b)", "("]
+    )
+    assert _safe_length(r"\w+|\s") > _safe_length(r"\w+\s*") > _safe_length(r"\w+\s*\d+") > 100
+    assert _safe_length(r"\w++\s*+\d++|[]+*]?|(?i:x)?|a{2,4}") == _safe_length("a") > 10**8
+    for pattern in PATTERNS.values():
+        text = "ab 12\n" * 400
+        assert pattern.pieces(text) == pattern.pieces(text, 100)
+
+
+def test_ways_to_keep_marks() -> None:
+    better = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
+    for name in PATTERNS:
+        kept = name.split("+")[0] in ("gpt2-marks", "o200k", "deepseek3", "none")
+        assert syllable_advice(find(name)) == (None if kept else better), name
+    assert syllable_advice(find(r"\p{L}+|\s|\p{M}+")) == better
+    assert syllable_advice(find(r"[\p{L}\p{M}]+|\s")) is None
+
+
+def test_a_pattern_without_utf8_form() -> None:
+    with pytest.raises(UsageError, match="lone surrogate"):
+        find("[\ud800]")
+
+
+# ---- special tokens as they are written
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["EOS=</s>", "user=<|user|>", "mask=<mask>", "role2=x", "Bos=<s>", "additional-special=x", " eos=</s>", "x="],
+)
+def test_a_word_before_an_equals_sign_is_a_role_or_an_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"which is no role: the roles are bos, eos, pad, unk, other") as raised:
+        special_token(text)
+    assert f"write other={text}" in str(raised.value)
+    assert special_token(f"other={text}") == SpecialToken(text) == plain_special_token(text)
+
+
+def test_special_tokens_with_and_without_roles() -> None:
+    assert special_token("eos=</s>") == SpecialToken("</s>", "eos")
+    for text in ("<a=b>", "=", "==x", "<|x|>", "a b=c", "<|role|>=x", "1=2"):
+        assert special_token(text) == SpecialToken(text)
+    assert (
+        special_token("<|endoftext|>") == plain_special_token("<|endoftext|>") == SpecialToken("<|endoftext|>", "eos")
+    )
+    assert special_token("other=<|endoftext|>") == SpecialToken("<|endoftext|>")
+    with pytest.raises(UsageError, match="write eos=</s> if that is meant"):
+        special_token("EOS=</s>")

@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import pytest
 from conftest import installed_code, installed_languages
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vocabularies import CORPUS, PATTERNS, learned, texts, versioned
+from vocabularies import CORPUS, CUSTOM, PATTERNS, learned, texts, versioned
 
 from dist_bpe import _core
 from dist_bpe.errors import ExportError, FormatError, UsageError
@@ -20,7 +21,7 @@ from dist_bpe.pretokenize.checks import PROBES
 from dist_bpe.pretokenize.patterns import find
 from dist_bpe.pretokenize.preparation import SpecialToken
 from dist_bpe.vocabulary.data import VocabularyData
-from dist_bpe.vocabulary.export import _LIBRARIES, _cannot_compare, export, probe_texts, verify
+from dist_bpe.vocabulary.export import _LIBRARIES, _cannot_compare, export, probe_texts, refuse_uncarried, verify
 from dist_bpe.vocabulary.files import FORMATS
 from dist_bpe.vocabulary.formats.format import Reader
 from dist_bpe.vocabulary.formats.tiktoken import tiktoken_ranks
@@ -150,7 +151,9 @@ def test_files_depend_on_the_vocabulary_and_fingerprints_alone(tmp_path: Path) -
 def test_a_pattern_that_a_library_reads_otherwise_is_not_published(tmp_path: Path) -> None:
     # {1,3}+ is unbounded to the engine of `tokenizers`.
     vocabulary = Vocabulary(learned(CORPUS, 300, find(r"\p{N}{1,3}+|\p{L}+|[\s\S]")))
-    with pytest.raises(ExportError, match=r"tokenizers cuts '.*١٢٣٤.*' by the pattern in tokenizer.json otherwise"):
+    with pytest.raises(
+        ExportError, match=r"the pattern in tokenizer.json is .*: tokenizers cuts '.*١٢٣٤.*' by it otherwise"
+    ):
         export(vocabulary, tmp_path / "v")
     assert list(tmp_path.iterdir()) == []
     outcome = export(vocabulary, tmp_path / "v", ["tiktoken", "gpt2"])
@@ -160,7 +163,7 @@ def test_a_pattern_that_a_library_reads_otherwise_is_not_published(tmp_path: Pat
 
 def test_text_that_tiktoken_would_drop_is_seen(tmp_path: Path) -> None:
     vocabulary = Vocabulary(learned(CORPUS, 300, find(r"\p{L}+|\s+")))
-    with pytest.raises(ExportError, match=r"tiktoken cuts '.*' by the pattern in vocab.tiktoken \+ tiktoken.json"):
+    with pytest.raises(ExportError, match=r"the pattern in vocab.tiktoken \+ tiktoken.json .*: tiktoken cuts"):
         export(vocabulary, tmp_path / "v")
     export(vocabulary, tmp_path / "v", ["tokenizers", "parquet"])
     assert Vocabulary.load(tmp_path / "v") == vocabulary
@@ -168,8 +171,50 @@ def test_text_that_tiktoken_would_drop_is_seen(tmp_path: Path) -> None:
 
 def test_a_pattern_that_a_library_cannot_read(tmp_path: Path) -> None:
     vocabulary = Vocabulary(learned(CORPUS, 100, find(r"\X")))
-    with pytest.raises(ExportError, match=r"tiktoken cannot read the pattern in vocab.tiktoken \+ tiktoken.json"):
+    with pytest.raises(ExportError, match=r"vocab.tiktoken \+ tiktoken.json .*: tiktoken cannot read it"):
         export(vocabulary, tmp_path / "v", ["tiktoken"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "refused"),
+    [
+        (r"\p{N}{1,3}+|\p{L}+|[\s\S]", {"tokenizers"}),
+        (r"\p{L}+|\s+", {"tiktoken"}),
+        (r"(\w+)|x*", {"tokenizers", "tiktoken"}),
+        (r"(\w+\s?)+$|\w|\W", {"tokenizers"}),  # on which the engine of `tokenizers` panics
+        (CUSTOM.regex, set()),
+    ],
+)
+def test_what_no_export_could_carry_is_known_before_anything_is_counted(pattern: str, refused: set[str]) -> None:
+    left = [name for name in FORMATS if name not in refused]
+    if refused:
+        with pytest.raises(UsageError) as raised:
+            refuse_uncarried(find(pattern))
+        for name in left:
+            assert f"--format {name}" in str(raised.value)
+        for name in refused:
+            with pytest.raises(UsageError, match=r"Choose another pattern\.$"):
+                refuse_uncarried(find(pattern), [name])
+            assert f"--format {name}" not in str(raised.value)
+    refuse_uncarried(find(pattern), left)
+    refuse_uncarried(find(pattern), None, None)
+
+
+def test_the_early_check_says_what_the_export_finds(tmp_path: Path) -> None:
+    for pattern in (r"\p{N}{1,3}+|\p{L}+|[\s\S]", r"\p{L}+|\s+", r"\X", CUSTOM.regex):
+        vocabulary = Vocabulary(learned(CORPUS, 60, find(pattern)))
+        for name in FORMATS:
+            early = _passes(lambda: refuse_uncarried(vocabulary.pattern, [name]))  # noqa: B023  # called at once
+            late = _passes(lambda: export(vocabulary, tmp_path / f"{len(pattern)}-{name}", [name]))  # noqa: B023
+            assert early == late, (pattern, name)
+
+
+def _passes(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except (ExportError, UsageError):
+        return False
+    return True
 
 
 def test_a_failed_export_leaves_an_older_one_alone(tmp_path: Path) -> None:
@@ -225,6 +270,33 @@ def test_tiktoken_reads_the_file_with_its_own_reader(
     for folder in folders.values():
         path = folder / "vocab.tiktoken"
         assert load_tiktoken_bpe(str(path)) == tiktoken_ranks(path.read_bytes())
+
+
+@settings(max_examples=60)
+@given(text=mixed)
+def test_gaps_between_special_tokens_in_every_library(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    global _GAPS
+    if _GAPS is None:
+        data = learned(CORPUS, 300, special_tokens=SPECIALS[:3])
+        at = len(data) - 3
+        vocabulary = Vocabulary(dataclasses.replace(data, special_places=(0, at + 9, at + 20), padding=2))
+        folder = tmp_path_factory.mktemp("gaps") / "v"
+        outcome = export(vocabulary, folder)
+        assert "gives the same ids" in outcome["tokenizers"]
+        assert "gives the same ids" in outcome["tiktoken"]
+        assert all(Vocabulary.load(folder / FORMATS[name].files[0]) == vocabulary for name in ("parquet", "tokenizers"))
+        assert Vocabulary.load(folder / "vocab.tiktoken").special_ids == vocabulary.special_ids
+        assert Vocabulary.load(folder / "vocab.json").special_ids == vocabulary.special_ids
+        readers_ = [load(folder, vocabulary.data) for kind in FORMATS.values() for load in kind.libraries.values()]
+        _GAPS = vocabulary, readers_
+    vocabulary, found = _GAPS
+    ids = vocabulary.encode(text, allowed_special="all")
+    assert vocabulary.decode(ids) == text
+    for encode, decode in found:
+        assert (list(encode(text)), decode(ids)) == (ids, text)
+
+
+_GAPS: tuple[Vocabulary, list[Reader]] | None = None
 
 
 # ---- what is left out or not verified

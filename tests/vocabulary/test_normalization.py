@@ -169,10 +169,20 @@ def test_exports_carry_the_form_and_libraries_agree(form: str, tmp_path: Path) -
 
 def test_normalizers_of_other_kinds_are_refused() -> None:
     tokenizer = json.loads(write_tokenizers(learned(merges=5, pattern=GPT2))["tokenizer.json"])
-    for normalizer in ({"type": "Lowercase"}, {"type": "Sequence", "normalizers": [{"type": "NFC"}]}):
+    two = [{"type": "NFC"}, {"type": "Lowercase"}]
+    for normalizer in ({"type": "Lowercase"}, {"type": "Sequence", "normalizers": two}):
         tokenizer["normalizer"] = normalizer
         with pytest.raises(FormatError, match="normalizer is"):
             read_back("tokenizers", json.dumps(tokenizer).encode())
+
+
+def test_normalizers_that_mean_the_same_in_other_words() -> None:
+    tokenizer = json.loads(write_tokenizers(learned(merges=5, pattern=GPT2))["tokenizer.json"])
+    empty = {"type": "Sequence", "normalizers": []}  # as DeepSeek's file has it
+    nested = {"type": "Sequence", "normalizers": [empty, {"type": "Sequence", "normalizers": [{"type": "NFC"}]}]}
+    for normalizer, form in ((empty, None), (nested, "NFC")):
+        tokenizer["normalizer"] = normalizer
+        assert read_back("tokenizers", json.dumps(tokenizer).encode()).normalization == form
 
 
 def test_arrays_of_any_kind_are_cut_and_normalised() -> None:

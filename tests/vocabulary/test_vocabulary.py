@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vocabularies import CORPUS, PATTERNS, encode_by_rule, learned, texts, vocabularies
 
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize.checks import PROBES
 from dist_bpe.pretokenize.patterns import GPT2, find
 from dist_bpe.pretokenize.preparation import SpecialToken
@@ -305,7 +305,7 @@ def test_sizes_and_merges() -> None:
     assert vocabulary.sizes == {"bytes": 256, "merges": 2, "special tokens": 1, "padding": 5}
     assert len(vocabulary) == sum(vocabulary.sizes.values()) == 264
     assert repr(vocabulary) == (
-        "<Vocabulary of 264 tokens (256 bytes, 2 merges, 1 special tokens, 5 padding), pattern 'gpt2'>"
+        "<Vocabulary of 264 tokens (256 bytes, 2 merges, 1 special token, 5 padding), pattern 'gpt2'>"
     )
     assert vocabulary.special_tokens == tuple(SPECIALS[:1])
     assert list(vocabulary.special_ids.values()) == list(range(258, 264))
@@ -380,3 +380,36 @@ def test_one_word_of_megabytes(text: str) -> None:
     ids = vocabulary.encode(text)
     assert len(ids) < len(text) / 3
     assert vocabulary.decode(ids) == text
+
+
+def test_special_tokens_are_found_and_pieces_shown() -> None:
+    vocabulary = Vocabulary(learned(merges=5, special_tokens=[SpecialToken("<a>"), SpecialToken("<a>b")]))
+    assert vocabulary.find_special("x<a>b<a>") == ("<a>b", 1)
+    assert vocabulary.find_special("x<a>b<a>", ["<a>"]) == ("<a>", 1)
+    assert vocabulary.find_special("plain") is None
+    assert Vocabulary(learned(merges=5)).find_special("<a>") is None
+    with pytest.raises(UsageError, match="no special token of this vocabulary"):
+        vocabulary.find_special("x", ["<b>"])
+    assert [vocabulary.piece(i) for i in vocabulary.encode_ordinary("\u20ac")] == [b"\xe2", b"\x82", b"\xac"]
+    assert vocabulary.tokenize("a<a>", allowed_special="all") == ["a", "<a>"]
+
+
+def test_counts_are_arrays_and_live_through_pickling_cutting_and_files(tmp_path: Path) -> None:
+    vocabulary = Vocabulary(learned(merges=20))
+    counts, replaced = vocabulary.data.counts, vocabulary.data.replaced
+    assert replaced is not None
+    assert counts.type == replaced["a"].type == pa.uint64()
+    vocabulary.save(tmp_path / "v")
+    for other in (pickle.loads(pickle.dumps(vocabulary)), Vocabulary.load(tmp_path / "v")):  # noqa: S301
+        assert other == vocabulary
+        assert other.data.counts == counts
+        assert other.data.replaced == replaced
+    small = vocabulary.cut(266)
+    assert small.data.counts == counts[:10]
+    assert small.data.replaced == {name: numbers[:10] for name, numbers in replaced.items()}
+    assert dataclasses.replace(vocabulary.data, counts=counts.to_pylist()).counts == counts
+    for bad in ([-1] * 20, [1 << 64] * 20, [None] * 20, ["x"] * 20, pa.array([1] * 20, pa.int64())):
+        with pytest.raises(FormatError):
+            dataclasses.replace(vocabulary.data, counts=bad)
+    # Equal are vocabularies with the same ids, whatever was counted.
+    assert dataclasses.replace(vocabulary.data, counts=None, replaced=None) == vocabulary.data

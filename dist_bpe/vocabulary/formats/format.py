@@ -49,10 +49,7 @@ class Files(NamedTuple):
         Raises:
             FormatError: it holds none.
         """
-        try:
-            return json.loads(self.content[name])
-        except (ValueError, RecursionError) as error:
-            raise FormatError(f"{self.names[name]} is damaged: it does not hold JSON ({error}).") from error
+        return parsed(self.content[name], self.names[name])
 
 
 @dataclass(frozen=True)
@@ -78,6 +75,40 @@ class Format:
     optional: frozenset[str] = frozenset()
 
 
+def parsed(content: bytes, where: str) -> Any:
+    """A JSON value; `where` names its file.
+
+    Raises:
+        FormatError: there is none, or it is nested too deep for any file of ours.
+    """
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise FormatError(f"{where} is damaged: its JSON is nested hundreds of levels deep.") from error
+    except ValueError as error:
+        raise FormatError(f"{where} is damaged: it does not hold JSON ({error}).") from error
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """A value in a message: as JSON where that is short, else by its kind and size, never cut in the middle."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "nested hundreds of levels deep"
+    if len(text) <= most:
+        return text
+    match value:
+        case {"type": str(kind)} if len(kind) <= most // 2:
+            return f"{kind} (with settings of {len(text):,} characters)"
+        case str():
+            return f"a text of {len(value):,} characters"
+        case dict():
+            return f"an object of {len(value):,} keys"
+        case list():
+            return f"a list of {len(value):,} items"
+    return f"a number of {len(text):,} digits"
+
+
 def compact_json(value: Any) -> bytes:
     """The compact form, for files with a line a token would make long."""
     return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
@@ -90,8 +121,13 @@ def reading(where: str) -> Iterator[None]:
         yield
     except UsageError as error:
         raise FormatError(f"{where}: {error}") from error
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{where} is damaged or of another layout ({error!r}).") from error
+    except (
+        ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError, MemoryError, OSError,
+        NotImplementedError,
+    ) as error:  # fmt: skip
+        reason = f"{type(error).__name__}: {error}"
+        reason = reason if len(reason) <= 200 else f"{reason[:200]}…"
+        raise FormatError(f"{where} is damaged or of another layout ({reason}).") from error
 
 
 def from_keys(
@@ -100,8 +136,10 @@ def from_keys(
     """Build from keys with ids and merges of keys, checking that they lie in our order."""
     if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
         raise FormatError(f"{where}: the vocabulary is not an object of whole numbers.")
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise FormatError(f"{where}: the ids of the {len(ids):,} tokens are not 0 to {len(ids) - 1:,}, each once.")
+    if len(set(ids.values())) < len(ids):
+        seen: dict[int, str] = {}
+        twice = next((key, seen[i]) for key, i in ids.items() if seen.setdefault(i, key) != key)
+        raise FormatError(f"{where}: {twice[1]!r} and {twice[0]!r} have one id, {ids[twice[0]]}.")
     first = ids.get(CHARACTERS[0], 0)
     for i, character in enumerate(CHARACTERS):
         if ids.get(character) != first + i:
@@ -122,31 +160,57 @@ def from_keys(
             )
         merges.append((numbers[pair[0]], numbers[pair[1]]))
         numbers[key] = BYTES + rank
-    others = sorted((i, key) for key, i in ids.items() if key not in numbers)
-    return with_specials([key for _, key in others], first, tuple(merges), pattern, roles or {}, where)
+    others = {key: i for key, i in ids.items() if key not in numbers}
+    return with_specials(others, first, tuple(merges), pattern, roles or {}, where)
 
 
 def with_specials(
-    texts: list[str],
+    ids: Mapping[str, int],
     first: int,
     merges: tuple[tuple[int, int], ...],
     pattern: Pattern,
     roles: Mapping[str, Role],
     where: str,
 ) -> VocabularyData:
-    """Put apart special tokens and padding among the texts that are neither bytes nor merges, in the order of ids."""
+    """Put apart special tokens and padding among the texts that are neither bytes nor merges, by their ids.
+
+    Args:
+        ids: the id of each.
+        first: the id of the first byte.
+        merges: see `VocabularyData`.
+        pattern: see `VocabularyData`.
+        roles: of those that have one, by their texts.
+        where: the file, for messages.
+
+    Raises:
+        FormatError: ids before the bytes that no token has, or padding that is not behind all others.
+    """
+    texts = sorted(ids, key=ids.__getitem__)
     padding = 0
-    if texts and (found := PADDING_NAME.fullmatch(texts[-1])):
+    if texts and (found := PADDING_NAME.fullmatch(texts[-1])) and len(found[1]) < 9:
         number = int(found[1]) + 1
-        if texts[-number:] == [PADDING.format(i) for i in range(number)]:
+        # Padding stands behind all others without a gap; with other ids these are special tokens as any.
+        if number <= len(texts) and texts[-number:] == [PADDING.format(i) for i in range(number)]:
             padding = number
-    if first not in (0, len(texts) - padding):
+    specials = texts[: len(texts) - padding]
+    data = VocabularyData(
+        merges,
+        pattern,
+        tuple(SpecialToken(text, roles.get(text, "other")) for text in specials),
+        padding=padding,
+        special_places=tuple(ids[text] for text in specials),
+    )
+    if data.first_id != first:
         raise FormatError(
-            f"{where}: {first} of the tokens that no merge makes come before the bytes and {len(texts) - first} behind "
-            "the merges; special tokens are either all first or all last."
+            f"{where}: no token has the id {data.first_id:,}, which stands before the first byte's, {first:,}; ids "
+            "begin at 0 without a gap."
         )
-    specials = tuple(SpecialToken(text, roles.get(text, "other")) for text in texts[: len(texts) - padding])
-    return VocabularyData(merges, pattern, specials, first > 0, padding)
+    for text, i in data.special_ids.items():
+        if ids[text] != i:
+            raise FormatError(
+                f"{where}: the token {text!r} should have the id {i:,}, behind all others, not {ids[text]:,}."
+            )
+    return data
 
 
 def reader_of_tokenizers(tokenizer: Any) -> Reader:

@@ -3,17 +3,19 @@
 import base64
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import pyarrow as pa
+import numpy as np
 
 from dist_bpe import _core
-from dist_bpe.errors import FormatError
+from dist_bpe.arrays import of_bytes, to_numpy
+from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize.patterns import Pattern, find
 from dist_bpe.storage.files import to_json
 from dist_bpe.vocabulary.data import BYTE_TOKENS, BYTES, VocabularyData, merge_columns
-from dist_bpe.vocabulary.formats.format import Files, Format, Reader, reading, with_specials
+from dist_bpe.vocabulary.formats.format import Files, Format, Reader, reading, shown, with_specials
 
 
 def write_tiktoken(data: VocabularyData) -> dict[str, bytes]:
@@ -33,74 +35,169 @@ def write_tiktoken(data: VocabularyData) -> dict[str, bytes]:
     # The file has tokens only, and `tiktoken` merges whatever two pieces make one. That is the same as our merges when
     # every token's own bytes encode to it, as they do in every list that was learned.
     encoder = _core.Encoder(*merge_columns(data.merges), None, [], [], 0)
-    _, ends = encoder.encode_words(pa.array(data.tokens, pa.large_binary()))
-    for i, (start, end) in enumerate(itertools.pairwise(ends.to_pylist())):
-        if end - start != 1:
-            raise FormatError(
-                f"tiktoken cannot hold the token {data.tokens[i]!r} of rank {i - BYTES:,}: earlier merges take its "
-                "bytes apart, and the file has no merges to say otherwise. Leave the format tiktoken out."
-            )
+    _, ends = encoder.encode_words(of_bytes(data.tokens))
+    apart = np.diff(to_numpy(ends)) != 1
+    if apart.any():
+        i = int(apart.argmax())
+        raise FormatError(
+            f"tiktoken cannot hold the token {data.tokens[i]!r} of rank {i - BYTES:,}: earlier merges take its "
+            "bytes apart, and the file has no merges to say otherwise. Leave the format tiktoken out."
+        )
     lines = (b"%s %d\n" % (base64.b64encode(token), data.first_id + i) for i, token in enumerate(data.tokens))
     sidecar = {
         "name": "dist_bpe",
         "pat_str": data.pattern.tiktoken_regex,
         "special_tokens": data.special_ids,
-        "explicit_n_vocab": len(data),
+        # It takes this for the number of tokens and for that of ids.
+        **({} if data.unused else {"explicit_n_vocab": len(data)}),
     }
     return {"vocab.tiktoken": b"".join(lines), "tiktoken.json": to_json(sidecar)}
 
 
-def read_tiktoken(files: Files, _: Pattern | None = None) -> VocabularyData:
-    """Read both files; the merges are found again by encoding each token with those before it.
+def read_tiktoken(files: Files, pattern: Pattern | None = None) -> VocabularyData:
+    """Read both files, or vocab.tiktoken alone; the merges are found again from the tokens.
+
+    A file without the other one has no pattern and no special tokens: it needs `pattern`, unless it bears the name of
+    an encoding that `tiktoken` publishes and has as many tokens (`PUBLISHED`).
 
     Raises:
         FormatError: damaged, or not a byte-level vocabulary with the ids in our order.
+        UsageError: the pattern is missing.
     """
     where = files.where()
     with reading(where):
+        tokens = {i: token for token, i in tiktoken_ranks(files.content["vocab.tiktoken"]).items()}
+    if "tiktoken.json" not in files.content:
+        name = files.names["vocab.tiktoken"].removesuffix(".tiktoken")
+        published = PUBLISHED.get(name)
+        if pattern is None and published is None:
+            raise UsageError(
+                f"{where} holds tokens alone, and no file with its pattern lies beside it: name its pattern, such as "
+                "cl100k or o200k (--pattern on the command line, pattern= in Python)."
+            )
+        with reading(where):
+            named = published is not None and len(tokens) == published.tokens
+            specials = dict(published.special_tokens) if published and named else {}
+            return _of_tokens(tokens, specials, pattern or find(str(published and published.pattern)), where)
+    with reading(where):
         settings = files.json("tiktoken.json")
         special_ids: dict[str, int] = dict(settings["special_tokens"])
-        pattern = find(settings["pat_str"])
-        tokens = {i: token for token, i in tiktoken_ranks(files.content["vocab.tiktoken"]).items()}
-        ids = sorted([*tokens, *special_ids.values()])
-        if ids != list(range(len(ids))) or settings.get("explicit_n_vocab", len(ids)) != len(ids):
-            raise FormatError(f"{where}: the ids of the {len(ids):,} tokens are not 0 to {len(ids) - 1:,}, each once.")
-        first = min(tokens)
-        ordered = [tokens.get(first + i, b"") for i in range(len(tokens))]
-        if tuple(ordered[:BYTES]) != BYTE_TOKENS:
-            raise FormatError(f"{where}: the first 256 tokens are not the bytes in GPT-2's order.")
-        texts = sorted(special_ids, key=special_ids.__getitem__)
-        before = sum(i < first for i in special_ids.values())
-        return with_specials(texts, before, recover_merges(ordered, where), pattern, {}, where)
+        number = len(tokens) + len(special_ids)
+        said = settings.get("explicit_n_vocab")
+        if said not in (None, number):
+            raise FormatError(f"{where}: there are {number:,} tokens, and explicit_n_vocab is {shown(said)}.")
+        return _of_tokens(tokens, special_ids, find(settings["pat_str"]), where)
+
+
+def _of_tokens(tokens: dict[int, bytes], special_ids: dict[str, int], pattern: Pattern, where: str) -> VocabularyData:
+    """A vocabulary from its tokens and special tokens by id."""
+    first = min(tokens, default=0)
+    if sorted(tokens) != list(range(first, first + len(tokens))):
+        raise FormatError(f"{where}: the ids of the {len(tokens):,} tokens are not one after another, each once.")
+    if any(type(i) is not int for i in special_ids.values()) or len({*special_ids.values()} - tokens.keys()) < len(
+        special_ids
+    ):
+        raise FormatError(f"{where}: a special token has the id of another token, or one that is no whole number.")
+    ordered = [tokens[first + i] for i in range(len(tokens))]
+    if tuple(ordered[:BYTES]) != BYTE_TOKENS:
+        raise FormatError(f"{where}: the first 256 tokens are not the bytes in GPT-2's order.")
+    return with_specials(special_ids, first, recover_merges(ordered, where), pattern, {}, where)
+
+
+class Published(NamedTuple):
+    """An encoding that is published as ranks alone: the rest of it stands in the code of `tiktoken`."""
+
+    pattern: str
+    tokens: int
+    special_tokens: Mapping[str, int]
+
+
+PUBLISHED = {
+    "gpt2": Published("gpt2", 50_256, {"<|endoftext|>": 50_256}),
+    "r50k_base": Published("gpt2", 50_256, {"<|endoftext|>": 50_256}),
+    "cl100k_base": Published(
+        "cl100k",
+        100_256,
+        {
+            "<|endoftext|>": 100_257, "<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259, "<|fim_suffix|>": 100_260,
+            "<|endofprompt|>": 100_276,
+        },
+    ),
+    "o200k_base": Published("o200k", 199_998, {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}),
+}  # fmt: skip
+"""By the name of the file, without its ending."""
 
 
 def tiktoken_ranks(content: bytes) -> dict[bytes, int]:
-    """The tokens and their ids in vocab.tiktoken, as `tiktoken.Encoding` takes them."""
-    rows = (line.split() for line in content.splitlines() if line)
-    return {base64.b64decode(token, validate=True): int(i) for token, i in rows}
+    """The tokens and their ids in vocab.tiktoken, as `tiktoken.Encoding` takes them.
+
+    Raises:
+        ValueError: a line that is not a token in base64 and its id, or a token that stands there twice.
+    """
+    ranks: dict[bytes, int] = {}
+    for line in content.splitlines():
+        if line:
+            token, number = line.split()
+            bytes_of = base64.b64decode(token, validate=True)
+            if bytes_of in ranks:
+                raise ValueError(f"the token {bytes_of!r} stands there twice")
+            ranks[bytes_of] = int(number)
+    return ranks
 
 
 def recover_merges(tokens: Sequence[bytes], where: str = "") -> tuple[tuple[int, int], ...]:
     """The merges of tokens in order of rank, the first 256 being bytes: the two parts a token's bytes come down to.
 
+    Blocks of tokens are encoded by the native core with all merges before them, so that little is left to join. It
+    joins what is a merge, where `tiktoken` joins whatever is a token; both are the same if in the end each token's own
+    bytes encode to it (the first place where they differ would be inside a token of which the core makes two). If not,
+    the tokens are taken apart one by one by the rule.
+
     Raises:
         FormatError: a token comes down to more than two parts.
     """
     numbers = {token: i for i, token in enumerate(tokens)}
-    merges = []
-    for i, token in enumerate(tokens[BYTES:], BYTES):
-        parts = [token[at : at + 1] for at in range(len(token))]
-        ranks = [numbers.get(token[at : at + 2], i) for at in range(len(token) - 1)]
-        while len(parts) > 2 and (lowest := min(ranks)) < i:
-            at = ranks.index(lowest)
-            parts[at : at + 2] = [tokens[lowest]]
-            del ranks[at]
-            for pair in range(max(at - 1, 0), min(at + 1, len(ranks))):
-                ranks[pair] = numbers.get(parts[pair] + parts[pair + 1], i)
-        if len(parts) != 2:
-            raise FormatError(f"{where}: the token {token!r} of rank {i - BYTES:,} is not made of two earlier ones.")
-        merges.append((numbers[parts[0]], numbers[parts[1]]))
-    return tuple(merges)
+    merges: list[tuple[int, int]] = []
+    try:
+        while len(merges) < len(tokens) - BYTES:
+            done = len(merges)
+            block = tokens[BYTES + done : BYTES + done + max(BYTES, done // 4)]
+            for i, parts in enumerate(_encoded(merges, block), BYTES + done):
+                left, right = parts if len(parts) == 2 else _last_two(tokens, numbers, i, [tokens[j] for j in parts])
+                merges.append((left, right))
+        if all(len(ids) == 1 for ids in _encoded(merges, tokens)):
+            return tuple(merges)
+    except (FormatError, ValueError):
+        pass
+    return tuple(
+        _last_two(tokens, numbers, i, [token[at : at + 1] for at in range(len(token))], where)
+        for i, token in enumerate(tokens[BYTES:], BYTES)
+    )
+
+
+def _encoded(merges: Sequence[tuple[int, int]], words: Sequence[bytes]) -> Iterator[list[int]]:
+    """The numbers of the tokens in each word by some merges."""
+    encoder = _core.Encoder(*merge_columns(merges), None, [], [], 0)
+    ids, ends = encoder.encode_words(of_bytes(words))
+    numbers = to_numpy(ids).tolist()
+    for start, end in itertools.pairwise(to_numpy(ends).tolist()):
+        yield numbers[start:end]
+
+
+def _last_two(
+    tokens: Sequence[bytes], numbers: Mapping[bytes, int], i: int, parts: list[bytes], where: str = ""
+) -> tuple[int, int]:
+    """The two parts that some parts of a token come down to, by the tokens before it."""
+    ranks = [numbers.get(left + right, i) for left, right in itertools.pairwise(parts)]
+    while len(parts) > 2 and (lowest := min(ranks)) < i:
+        at = ranks.index(lowest)
+        parts[at : at + 2] = [tokens[lowest]]
+        del ranks[at]
+        for pair in range(max(at - 1, 0), min(at + 1, len(ranks))):
+            ranks[pair] = numbers.get(parts[pair] + parts[pair + 1], i)
+    if len(parts) != 2:
+        raise FormatError(f"{where}: the token {tokens[i]!r} of rank {i - BYTES:,} is not made of two earlier ones.")
+    return numbers[parts[0]], numbers[parts[1]]
 
 
 def _in_tiktoken(folder: Path, _: VocabularyData) -> Reader:
@@ -120,4 +217,5 @@ FORMAT = Format(
     write_tiktoken,
     read_tiktoken,
     {"tiktoken": _in_tiktoken},
+    optional=frozenset({"tiktoken.json"}),
 )

@@ -1,6 +1,5 @@
 """tokenizer.json, with the two files that `transformers` reads beside it."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dist_bpe.vocabulary.formats.format import (
     reader_of_tokenizers,
     reader_of_transformers,
     reading,
+    shown,
 )
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -87,33 +87,35 @@ def read_tokenizers(files: Files, _: Pattern | None = None) -> VocabularyData:
     with reading(where):
         value = files.json("tokenizer.json")
         model = value.get("model") if isinstance(value, dict) else None
-        if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or "merges" not in model:
-            raise FormatError(f"{where}: the model is not BPE.")
-        normalizer = value.get("normalizer")
-        match normalizer:
-            case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" as form}:
+        if (
+            not isinstance(model, dict)
+            or model.get("type", "BPE") != "BPE"
+            or not isinstance(model.get("merges"), list)
+        ):
+            raise FormatError(f"{where}: the model is not BPE, or has no list of merges.")
+        if not isinstance(model.get("vocab"), dict):
+            raise FormatError(f"{where}: its vocabulary is no object of tokens and ids.")
+        normalization = None
+        match normalizers := _steps(value.get("normalizer"), "normalizers"):
+            case [{"type": "NFC" | "NFD" | "NFKC" | "NFKD" as form}]:
                 normalization = normalization_form(form)
-            case _:
-                normalization = None
         unwanted = {
-            "normalizer": None if normalization else normalizer,
+            "normalizer": value["normalizer"] if normalizers and not normalization else None,
             "byte_fallback": model.get("byte_fallback"),
             "ignore_merges": model.get("ignore_merges"),
             "dropout": model.get("dropout"),
             "continuing_subword_prefix": model.get("continuing_subword_prefix"),
             "end_of_word_suffix": model.get("end_of_word_suffix"),
         }
-        post_processor = value.get("post_processor")
-        if post_processor and post_processor.get("type") != "ByteLevel":  # that one only moves offsets
-            unwanted["post_processor"] = post_processor
+        if not all(map(_adds_nothing, _steps(value.get("post_processor"), "processors"))):
+            unwanted["post_processor"] = value["post_processor"]
         for name, setting in unwanted.items():
             if setting:
-                raise FormatError(
-                    f"{where}: {name} is {json.dumps(setting)[:80]}, which a vocabulary here does not do."
-                )
+                raise FormatError(f"{where}: {name} is {shown(setting)}, which a vocabulary here does not do.")
         pattern = _pattern_of(value.get("pre_tokenizer"), where)
-        ids = dict(model.get("vocab", {}))
-        for token in value.get("added_tokens", ()):
+        ids = dict(model["vocab"])
+        added_tokens = value.get("added_tokens") or ()
+        for token in added_tokens:
             if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
                 raise FormatError(f"{where}: the added token {token['content']!r} strips or bounds what is beside it.")
             ids[token["content"]] = token["id"]
@@ -132,17 +134,40 @@ def read_tokenizers(files: Files, _: Pattern | None = None) -> VocabularyData:
                 roles.setdefault(text, role)
         pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
         data = replace(from_keys(ids, pairs, pattern, where, roles), normalization=normalization)
-        added = {token["content"] for token in value.get("added_tokens", ())}
+        added = {token["content"] for token in added_tokens}
         for text in data.special_ids:
             if text not in added:
                 raise FormatError(f"{where}: no merge makes the token {text!r}, and it is not among the added tokens.")
         return data
 
 
+def _steps(value: Any, inner: str) -> list[Any]:
+    """The steps of a part of tokenizer.json, sequences in sequences made one; empty ones and null are no step.
+
+    Args:
+        value: the part.
+        inner: under which key a sequence has its steps.
+    """
+    if value is None:
+        return []
+    if isinstance(value, dict) and value.get("type") == "Sequence" and isinstance(value.get(inner), list):
+        return [step for each in value[inner] for step in _steps(each, inner)]
+    return [value]
+
+
+def _adds_nothing(step: Any) -> bool:
+    """Whether a post-processor adds no token: one that moves offsets, or a template of nothing but the text."""
+    match step:
+        case {"type": "ByteLevel"}:
+            return True
+        case {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}], "pair": list(pair)}:
+            return all(isinstance(piece, dict) and piece.keys() == {"Sequence"} for piece in pair)
+    return False
+
+
 def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
     """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split` and `ByteLevel` without."""
-    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer]) if isinstance(pre_tokenizer, dict) else []
-    match steps:
+    match _steps(pre_tokenizer, "pretokenizers"):
         case [{"type": "ByteLevel", "add_prefix_space": False, **rest}] if rest.get("use_regex", True):
             return GPT2
         case [*splits, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]:
@@ -150,10 +175,9 @@ def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
             texts = [split.get("pattern", {}).get("Regex") for split in splits if split.items() >= isolated.items()]
             if len(texts) == len(splits) and None not in texts:
                 return find_splits(texts)
-    shown = json.dumps(pre_tokenizer, ensure_ascii=False)
     raise FormatError(
-        f"{where}: the pre-tokenizer {shown[:200]} is neither ByteLevel nor Split by regular expressions (isolated) "
-        "and then ByteLevel, without a space added before the text."
+        f"{where}: the pre-tokenizer {shown(pre_tokenizer, 200)} is neither ByteLevel nor Split by regular expressions "
+        "(isolated) and then ByteLevel, without a space added before the text."
     )
 
 
