@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 pub use batch::Batch;
-use batch::{Batcher, ROOM, Sink};
+use batch::{Batcher, ROOM, STRETCH, Sink};
 use blocks::BlockScan;
 pub use pattern::Pattern;
 use pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k, Rules, Shape};
@@ -88,11 +88,11 @@ impl Scanner {
         let numbers = self.pattern.numbers();
         match self.level {
             Level::Scalar => {
-                let each = |end| {
-                    batcher.push(end);
-                    if batcher.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                };
-                scalar::ends::<R>(text, numbers, each)?;
+                let mut position = 0;
+                while position < text.len() && !batcher.stopped() {
+                    let stretch = position..text.len().min(position + STRETCH);
+                    position = scalar::ends::<R>(text, stretch, numbers, |end| batcher.push(end));
+                }
             }
             level => {
                 simd::dispatch(level, BlockScan { text, batcher: &mut batcher, numbers, rules: PhantomData::<R> });

@@ -2,6 +2,9 @@
 
 use std::ops::ControlFlow;
 
+/// So many bytes are scanned between two looks whether to stop.
+pub(crate) const STRETCH: usize = 4 << 20;
+
 /// What a scanner hands over at a time. The words of all batches, in order, are the text exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch<'a> {

@@ -13,16 +13,13 @@
 
 use std::marker::PhantomData;
 
-use super::batch::Batcher;
+use super::batch::{Batcher, STRETCH};
 use super::classes::{
     CASELESS, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER, SPACE, UPPER,
 };
 use super::pattern::{Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
 use super::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
 use super::simd::{Classifier, Job};
-
-/// So many bytes are scanned between two looks whether to stop; a multiple of 64.
-const STRETCH: usize = 16 << 20;
 
 /// One document to scan, not an empty one.
 pub(crate) struct BlockScan<'a, 'b, R> {

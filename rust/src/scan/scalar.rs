@@ -2,7 +2,7 @@
 //!
 //! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
-use std::ops::ControlFlow;
+use std::ops::Range;
 
 use super::classes::{
     CASELESS, ClassMap, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER, OUTER_LETTER,
@@ -17,46 +17,51 @@ pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str))
     let mut each = |end| {
         emit(&text[start..end]);
         start = end;
-        ControlFlow::Continue(())
     };
-    let _: ControlFlow<()> = match pattern.shape() {
-        Shape::Gpt2 => ends::<Gpt2>(text, pattern.numbers(), each),
-        Shape::Gpt2Marks => ends::<Gpt2Marks>(text, pattern.numbers(), each),
-        Shape::Cl100k => ends::<Cl100k>(text, pattern.numbers(), each),
-        Shape::Llama3 => ends::<Llama3>(text, pattern.numbers(), each),
-        Shape::O200k => ends::<O200k>(text, pattern.numbers(), each),
-        Shape::Deepseek3 => ends::<Deepseek3>(text, pattern.numbers(), each),
-        Shape::Whole if text.is_empty() => ControlFlow::Continue(()),
-        Shape::Whole => each(text.len()),
+    let all = 0..text.len();
+    match pattern.shape() {
+        Shape::Gpt2 => ends::<Gpt2>(text, all, pattern.numbers(), each),
+        Shape::Gpt2Marks => ends::<Gpt2Marks>(text, all, pattern.numbers(), each),
+        Shape::Cl100k => ends::<Cl100k>(text, all, pattern.numbers(), each),
+        Shape::Llama3 => ends::<Llama3>(text, all, pattern.numbers(), each),
+        Shape::O200k => ends::<O200k>(text, all, pattern.numbers(), each),
+        Shape::Deepseek3 => ends::<Deepseek3>(text, all, pattern.numbers(), each),
+        Shape::Whole if text.is_empty() => 0,
+        Shape::Whole => {
+            each(text.len());
+            text.len()
+        }
     };
 }
 
-/// Call `emit` with the end of each word of `text`, in order, as byte offsets, until it breaks.
+/// Call `emit` with the end of each word of `text` that begins within `stretch`, in order, as byte offsets. A word begins
+/// where the stretch does, and one where it has ended: what is returned.
 ///
 /// Linear in the text: what a rule reads beyond the end of its word (whitespace that is given back, capitals that could
 /// have been followed by a small letter) is read at most once more.
 pub(crate) fn ends<R: Rules>(
     text: &str,
+    stretch: Range<usize>,
     numbers: Numbers,
-    mut emit: impl FnMut(usize) -> ControlFlow<()>,
-) -> ControlFlow<()> {
+    mut emit: impl FnMut(usize),
+) -> usize {
     let reader = Reader { text: text.as_bytes(), classes: classes::<R>() };
-    let mut position = 0;
-    while position < text.len() {
+    let mut position = stretch.start;
+    while position < stretch.end {
         if numbers == Numbers::ThreesFromRight && reader.is(position, NUMBER) {
             // The groups of a run all follow from its length, which is counted once.
             for left in (1..=reader.count(position, NUMBER)).rev() {
                 position += reader.at(position).1;
                 if left % 3 == 1 {
-                    emit(position)?;
+                    emit(position);
                 }
             }
         } else {
             position = word_end::<R>(&reader, numbers, position);
-            emit(position)?;
+            emit(position);
         }
     }
-    ControlFlow::Continue(())
+    position
 }
 
 /// The map that the rules read.
