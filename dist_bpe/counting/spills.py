@@ -71,7 +71,7 @@ def end_of_spill(run: dict[str, Any]) -> int:
 def read_slice(run: SpillSlice, pool: ThreadPoolExecutor) -> Iterator[pa.RecordBatch]:
     """The batches of a slice, with source numbers of the whole table; each is checked as it is read."""
     mapping = of_numpy(np.array(run.sources, np.uint32))
-    # Asked for at once, and not when the merge comes to it: the first batches of all runs are on their way together.
+    # Asked for at once, and not when the merge comes to it: the first batches of all spills are on their way together.
     ahead = _fetched(run, pool)
 
     def batches() -> Iterator[pa.RecordBatch]:
