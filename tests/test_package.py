@@ -5,6 +5,7 @@ import doctest
 import inspect
 import operator
 import os
+import pkgutil
 import random
 import re
 import signal
@@ -25,6 +26,7 @@ from dist_bpe.counting.table import CountTable
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = [*ROOT.glob("*.md"), ROOT / "jobs" / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
 def test_public_names() -> None:
@@ -59,7 +61,7 @@ def test_every_command_and_the_two_that_set_up_stand_in_the_readme() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in [*ROOT.glob("*.md"), ROOT / "jobs" / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for document in PAGES:
         for target, place in re.findall(r"\]\(([^)#:]*)(#[\w-]+)?\)", document.read_text()):
             file = document.parent / target if target else document
             assert file.exists(), (document.name, target)
@@ -103,6 +105,22 @@ class Session:
 def masked(line: str) -> str:
     """A line of output without what differs between machines: numbers with their units, and spaces."""
     return " ".join(re.sub(r"\d[\d.,]*(%| [kMG]?B\b)?", "#", line).split())
+
+
+def test_documents_name_what_is_there() -> None:
+    """Every file and every module that a document names in code type is one of today."""
+    makefile = (ROOT / "Makefile").read_text()
+    for document in PAGES:
+        text = document.read_text()
+        for path in re.findall(r"`(?:dist_bpe/)?([\w/]+\.(?:py|rs|pyi))`", text):
+            places = [ROOT, ROOT / "dist_bpe", ROOT / "jobs", ROOT / "rust"]
+            assert path == "corpus.py" or any((place / path).exists() for place in places), (document.name, path)
+        for path in re.findall(r"(?<![\w/])tests/[\w/]+\.py", text):
+            assert (ROOT / path).exists(), (document.name, path)
+        for name in re.findall(r"`dist_bpe\.([\w.]+)", text):
+            assert pkgutil.resolve_name(f"dist_bpe.{name}"), (document.name, name)
+        for target in re.findall(r"`make ([\w-]+)", text):
+            assert re.search(rf"^(\w[\w -]* )?{target}( [\w -]*)?:", makefile, re.M), (document.name, target)
 
 
 def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> None:
