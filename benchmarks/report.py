@@ -102,7 +102,7 @@ def main(path: Path) -> None:
                 f"The merge list is identical to that of {', '.join(same)}.\n"
                 if same
                 else "No other trainer counted the very same words: their Unicode tables are older, or documents are "
-                "joined to one file. On equal words the merge lists are equal (tests/test_learn.py).\n"
+                "joined to one file. On equal words the merge lists are equal (tests/learning/test_merges.py).\n"
             ),
             f"![{corpus}, {pattern}](benchmarks/{corpus}-{pattern}.svg)\n",
         ]

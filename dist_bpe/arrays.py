@@ -6,9 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Columns: from Arrow arrays of any text type, nested or not, to documents.
-
 
 def of_numpy(values: Any) -> Any:
     """A numpy array of numbers as an Arrow array, without a copy.

@@ -69,7 +69,7 @@ class RunError(DistBpeError):
 
 
 class DamagedRunError(RunError):
-    """A staged run that is not what was written; its commit is gone, so that its shard is counted again."""
+    """A staged spill that is not what was written; its commit is gone, so that its shard is counted again."""
 
 
 class CountOverflowError(DistBpeError):

@@ -55,5 +55,5 @@ def table_bytes(memory: int, wanted: int) -> int:
 
 
 def fan_in(memory: int, most: int) -> int:
-    """How many runs a worker of `memory` bytes merges at once."""
+    """How many spills a worker of `memory` bytes merges at once."""
     return min(most, max(2, (memory - WORKER_BASE - ROW_GROUP_BYTES) // RUN_BYTES))

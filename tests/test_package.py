@@ -1,6 +1,11 @@
 """The package as a whole: its public names, its documents, its commands, and what Ctrl-C leaves."""
 
+import ast
+import doctest
+import inspect
+import operator
 import os
+import pkgutil
 import random
 import re
 import signal
@@ -8,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +26,7 @@ from dist_bpe.counting.table import CountTable
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+PAGES = [*ROOT.glob("*.md"), ROOT / "jobs" / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
 def test_public_names() -> None:
@@ -54,9 +61,66 @@ def test_every_command_and_the_two_that_set_up_stand_in_the_readme() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), (document.name, target)
+    for document in PAGES:
+        for target, place in re.findall(r"\]\(([^)#:]*)(#[\w-]+)?\)", document.read_text()):
+            file = document.parent / target if target else document
+            assert file.exists(), (document.name, target)
+            if place:
+                headings = re.findall(r"^#+ (.*)$", file.read_text(), re.M)
+                assert place[1:] in [re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in headings]
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"(docs/{page.name})" in README, page.name
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a page in their order: (language, content)."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
+
+
+def started(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command in a folder, with the `dist-bpe` of this environment; it has to succeed."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, (command, ran.stderr)
+    return ran
+
+
+class Session:
+    """The `>>>` examples of a page, one session through all its blocks; what is shown has to be what comes out."""
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+        self.names: dict[str, object] = {"__name__": "__main__"}
+
+    def run(self, block: str) -> None:
+        test = doctest.DocTestParser().get_doctest(block, self.names, self.page, self.page, None)
+        assert test.examples
+        told: list[str] = []
+        flags = doctest.ELLIPSIS
+        results = doctest.DocTestRunner(optionflags=flags).run(test, out=told.append, clear_globs=False)
+        self.names = test.globs
+        assert results.failed == 0, "".join(told)
+
+
+def masked(line: str) -> str:
+    """A line of output without what differs between machines: numbers with their units, and spaces."""
+    return " ".join(re.sub(r"\d[\d.,]*(%| [kMG]?B\b)?", "#", line).split())
+
+
+def test_documents_name_what_is_there() -> None:
+    """Every file and every module that a document names in code type is one of today."""
+    makefile = (ROOT / "Makefile").read_text()
+    for document in PAGES:
+        text = document.read_text()
+        for path in re.findall(r"`(?:dist_bpe/)?([\w/]+\.(?:py|rs|pyi))`", text):
+            places = [ROOT, ROOT / "dist_bpe", ROOT / "jobs", ROOT / "rust"]
+            assert path == "corpus.py" or any((place / path).exists() for place in places), (document.name, path)
+        for path in re.findall(r"(?<![\w/])tests/[\w/]+\.py", text):
+            assert (ROOT / path).exists(), (document.name, path)
+        for name in re.findall(r"`dist_bpe\.([\w.]+)", text):
+            assert pkgutil.resolve_name(f"dist_bpe.{name}"), (document.name, name)
+        for target in re.findall(r"`make ([\w-]+)", text):
+            assert re.search(rf"^(\w[\w -]* )?{target}( [\w -]*)?:", makefile, re.M), (document.name, target)
 
 
 def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> None:
@@ -71,21 +135,108 @@ def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> Non
         (tmp_path / "data" / f"{file.parent.name}-{file.name}").hardlink_to(file)
     config = '[[sources]]\nname = "en"\npaths = "data/en"\n[learn]\nvocab_size = 400\n[engine]\nengine = "local"\n'
     (tmp_path / "run.toml").write_text(f'output = "from-file"\n{config}')
-    block = re.search(r"```sh\npip install.*?```", README, re.S)
-    assert block
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for line in block[0].splitlines()[2:-1]:
+    (block,) = (content for language, content in blocks(README) if content.startswith("pip install"))
+    for line in block.splitlines()[1:]:
         command = line.split("  #")[0]
         if command.startswith("dist-bpe train") and "engine" not in command and "toml" not in command:
             command = command.rstrip() + " --engine local"
         command = re.sub(r"(vocab-size|vocabularies/)( ?)(\d\d)\d+", r"\1\g<2>3\g<3>", command)
-        ran = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert ran.returncode == 0, (command, ran.stderr)
-    code = re.search(r"```python\n(.*?)```", README, re.S)
-    assert code
-    text = code[1].replace("32_000", "300")
-    ran = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+        started(["bash", "-c", command], tmp_path)
+    (code,) = (content for language, content in blocks(README) if language == "python")
+    started([sys.executable, "-c", code.replace("32_000", "300")], tmp_path)
+
+
+def test_the_tutorial_says_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands and Python in their order, in one folder; a block of text shows lines of the output before it."""
+    monkeypatch.chdir(tmp_path)
+    session = Session("tutorial.md")
+    output: set[str] = set()
+    for language, block in blocks((ROOT / "docs" / "tutorial.md").read_text()):
+        if language == "pycon":
+            session.run(block)
+        elif language == "python":
+            started([sys.executable, "-c", block], tmp_path)
+        elif language == "sh" and not block.startswith("pip install"):
+            ran = started(["bash", "-ec", block], tmp_path)
+            output = set(map(masked, ran.stdout.splitlines()))
+        elif language == "text":
+            shown = {masked(line) for line in block.splitlines() if line.strip() != "…"}
+            assert shown <= output, shown - output
+
+
+def test_the_page_of_python_names_everything_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    session = Session("python.md")
+    shown: dict[str, inspect.Signature] = {}
+    for language, block in blocks(page):
+        if language == "pycon":
+            session.run(block)
+        elif language == "python":
+            for text in re.split(r"\n(?=\w)", block):
+                name, _, parameters = text.partition("(")
+                written: dict[str, Any] = {}
+                exec(f"def function({parameters.rstrip()}: ...", written)  # noqa: S102  # a signature of our own
+                shown[name] = inspect.signature(written["function"])
+    for name, signature in shown.items():
+        real = dict(inspect.signature(operator.attrgetter(name)(dist_bpe)).parameters)
+        real.pop("self", None)
+        # Where a signature ends in **options, more options follow, which docs/options.md lists.
+        if "options" in signature.parameters and "options" not in real:
+            written_out = [*signature.parameters][:-1]
+            assert written_out == [*real][: len(written_out)]
+        else:
+            assert [*signature.parameters] == [*real], name
+        for key, parameter in signature.parameters.items():
+            assert key == "options" or (parameter.kind, parameter.default) == (real[key].kind, real[key].default), name
+    exceptions = {name for name in dist_bpe.__all__ if name.endswith("Error")}
+    assert {name.partition(".")[0] for name in shown} | exceptions == set(dist_bpe.__all__)
+    assert set(re.findall(r"^### (\w+)$", page, re.M)) == set(dist_bpe.__all__) - exceptions
+    for name in exceptions:
+        assert re.search(rf"{name} +exit code {getattr(dist_bpe, name).exit_code}\b", page), name
+
+
+def test_the_design_shows_every_file() -> None:
+    """Its two trees, of the package and of the core: no file more, and none less, in the order of imports."""
+    trees = {block.partition("\n")[0]: block for _, block in blocks((ROOT / "docs" / "design.md").read_text())}
+    for top, suffixes in (("dist_bpe/", (".py", ".pyi")), ("rust/src/", (".rs",))):
+        folders: list[str] = []
+        shown = []
+        for indent, name, means in re.findall(r"^( *)(\S+)(?: +(.*))?$", trees[top], re.M):
+            folders[len(indent) // 2 :] = [name]
+            if not name.endswith("/"):
+                shown.append("".join(folders))
+            assert means or name == top, name
+        files = [file for file in (ROOT / top).rglob("*") if file.suffix in suffixes]
+        # A folder's own __init__ holds nothing but its sentence.
+        inner = {file for file in files if file.name == "__init__.py" and file.parent != ROOT / top}
+        assert sorted(shown) == sorted(str(file.relative_to(ROOT)) for file in files if file not in inner)
+
+
+# Where each library from outside may be imported: anywhere else it would be a second way to the same thing.
+OUTSIDE = {
+    "ray": "engine/",
+    "obstore": "storage/bucket.py",
+    "fsspec": "storage/",
+    "datasets": "corpus/readers/huggingface.py",
+    "tokenizers": "vocabulary/formats/ pretokenize/checks.py evaluation/tokenizers.py",
+    "tiktoken": "vocabulary/formats/ pretokenize/checks.py evaluation/tokenizers.py",
+    "transformers": "vocabulary/formats/",
+    "typer": "cli/",
+    "rich": "cli/ progress.py",
+    "matplotlib": "evaluation/balance.py",
+}
+
+
+def test_each_library_from_outside_has_its_place() -> None:
+    for file in (ROOT / "dist_bpe").rglob("*.py"):
+        place = str(file.relative_to(ROOT / "dist_bpe"))
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                allowed = OUTSIDE.get(name.partition(".")[0])
+                assert allowed is None or place.startswith(tuple(allowed.split())), f"{place} imports {name}"
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -79,7 +79,7 @@ def read_slice(run: SpillSlice, pool: ThreadPoolExecutor) -> Iterator[pa.RecordB
         DamagedRunError: the file is gone, or a batch is not what was written.
     """
     mapping = of_numpy(np.array(run.sources, np.uint32))
-    # Asked for at once, and not when the merge comes to it: the first batches of all runs are on their way together.
+    # Asked for at once, and not when the merge comes to it: the first batches of all spills are on their way together.
     ahead = _fetched(run, pool)
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,10 @@
-"""The count table: word x source -> 64-bit count, counted shard by shard, merged from sorted runs, kept as Parquet.
+"""The count table: word x source -> 64-bit count, counted shard by shard, merged from sorted spills, kept as Parquet.
 
-A shard is counted into bounded native tables. Full tables leave as *runs*: files of Arrow batches sorted by (partition,
-word, source), staged in the run folder. A commit file names a shard's runs and the checksum of each batch; the first
-attempt to create it wins, later ones are litter. One merge a partition then makes one Parquet part, sorted by (word,
-source), in memory that depends on the number of runs and not on the number of words; it has a commit, too.
+A shard is counted into bounded native tables. Full tables leave as *spills*: files of Arrow batches sorted by
+(partition, word, source), staged in the run folder. A commit file names a shard's spills and the checksum of each
+batch; the first attempt to create it wins, later ones are litter. One merge a partition then makes one Parquet part,
+sorted by (word, source), in memory that depends on the number of spills and not on the number of words; it has a
+commit, too.
 """
 
 import dataclasses
@@ -86,12 +87,12 @@ class MergeTask:
         return (self.partition,)
 
     def split(self) -> "list[MergeTask]":
-        """A merge takes memory by the number of runs, not by their size: smaller ones would not help."""
+        """A merge takes memory by the number of spills, not by their size: smaller ones would not help."""
         return []
 
 
 def count_shard(task: CountTask) -> dict[str, Any]:
-    """Count one shard into committed runs and return the commit: {key, sources, totals, skipped, runs, …}.
+    """Count one shard into committed spills and return the commit: {key, sources, totals, skipped, runs, …}.
 
     Any number of attempts of one shard may run, one after the other or at once: the commit that was created first
     holds, and every attempt returns that one.
@@ -242,7 +243,7 @@ def _count_custom(
 def merge_tasks(
     commits: Sequence[dict[str, Any]], staging: RunPath, options: CountOptions, fan_in: int = FAN_IN
 ) -> list[MergeTask]:
-    """The tasks that turn committed runs into parts, one a partition, whatever the order of the commits."""
+    """The tasks that turn committed spills into parts, one a partition, whatever the order of the commits."""
     sources = tuple(sorted({name for commit in commits for name in commit["sources"]}))
     number = {name: i for i, name in enumerate(sources)}
     tasks = []
@@ -263,14 +264,14 @@ def merge_tasks(
 
 
 def merge_part(task: MergeTask) -> dict[str, Any]:
-    """Merge sorted runs into one Parquet part and return its commit; tallies are one a source.
+    """Merge sorted spills into one Parquet part and return its commit; tallies are one a source.
 
     The commit is {partition, file, rows, sha256, tallies, …}. The name `file` follows from the content, so that two
     attempts leave one file, and a part of another table never takes its place.
 
     Raises:
         CountOverflowError: the counts of one word add up to more than 2^64 - 1.
-        DamagedRunError: a run is not what was written.
+        DamagedRunError: a spill is not what was written.
     """
     staging = task.staging
     commit = staging / f"part-{task.partition:05}.json"
@@ -279,7 +280,7 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
     slices = list(task.slices)
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dist-bpe-merge")
     try:
-        # Levels: with more runs than can be open at once, groups of them become longer runs first.
+        # Levels: with more spills than can be open at once, groups of them become longer ones first.
         while len(slices) > task.fan_in:
             group, slices = slices[: task.fan_in], slices[task.fan_in :]
             merger = _core.Merger([read_slice(run, pool) for run in group], len(task.sources), 0)

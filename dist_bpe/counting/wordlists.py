@@ -1,4 +1,4 @@
-"""Words that were counted elsewhere: lists of (word, count, source) become the runs that a count table is merged from.
+"""Words that were counted elsewhere: lists of (word, count, source) become spills, which a table is merged from.
 
 A list may be Parquet, Arrow, CSV or JSON Lines with named columns, as Spark, Beam or a database write them, or text
 with a word and its count a line. Words are taken as they stand there: nothing is stripped, cut or decoded.
@@ -57,7 +57,7 @@ class _Rows(NamedTuple):
 def gather(
     lists: Sequence[WordList], staging: Path, partitions: int, table_bytes: int, pattern: Pattern
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Write the words of lists as runs, and return commits as `count_shard` makes them, one a source, and warnings.
+    """Write the words of lists as spills, and return commits as `count_shard` makes them, one a source, and warnings.
 
     Raises:
         SourceError: no such file or column, or a file of another format.

@@ -224,7 +224,7 @@ def on_texts(
     Args:
         tokenizer: what is measured.
         corpus: the text.
-        reference: for a parallel corpus, see `Corpus.reference`.
+        reference: for a parallel corpus, see `HeldOut.reference`.
         segmenter: a name in `SEGMENTERS`.
         word_list: words whose single-token retention rate is asked for.
 

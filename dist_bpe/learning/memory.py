@@ -14,7 +14,7 @@ from dist_bpe.progress import human_bytes
 
 
 def learn_bytes(words: int, size: int) -> int:
-    """Bytes that learning from unique words of `size` bytes in all takes at its peak, somewhat more than it will be.
+    """The bytes that learning takes at its peak from unique words of `size` bytes in all, estimated on the safe side.
 
     The words grow in buffers that double; beside them lie the symbols with the places of each pair, see
     `memory_estimate` in rust/src/learn.rs.
@@ -25,7 +25,7 @@ def learn_bytes(words: int, size: int) -> int:
 
 
 def kept_bytes(words: int, rows: int, size: int) -> int:
-    """Bytes of a table of unique words of `size` bytes in all and their rows, kept in memory for many trainings.
+    """The bytes of a table kept in memory for many trainings: unique words of `size` bytes in all, and their rows.
 
     See rust/src/learn/table.rs. Its arrays double while it is read; that is over before learning begins, which takes
     more. With tables of 4 and 11 million rows, this and `learn_bytes` came to 1.6 to 2.1 times what balancing or
@@ -37,7 +37,7 @@ def kept_bytes(words: int, rows: int, size: int) -> int:
 def check_memory(
     table: CountTable, min_word_count: int, memory: int, *, kept: bool = False, apart: bool = False
 ) -> None:
-    """Refuse a table that learning from would take more than `memory` bytes.
+    """Refuse a table from which learning would take more than `memory` bytes.
 
     Bounds from the manifest and the footers settle most cases; where they do not, the table is read through once.
 
@@ -80,10 +80,10 @@ def check_memory(
 
 
 def count_histogram(batches: Iterable[pa.RecordBatch]) -> tuple[Any, ...]:
-    """Of a table's unique words, by raw count over all sources: what there is of each count, in five columns.
+    """How many unique words have each raw count over all sources, in five columns.
 
-    The counts, rising; words of each; bytes of those; their rows, which are one for each source that has the word; and
-    bytes of those rows' words. A count of 2^63 and more stands as 2^64 - 1.
+    The counts, rising; the words of each; the bytes of those words; their rows, one for each source that has the word;
+    and the bytes of those rows' words. A count of 2^63 or more stands as 2^64 - 1.
     """
     found: dict[int, list[int]] = {}
 

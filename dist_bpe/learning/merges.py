@@ -1,6 +1,6 @@
-"""Merges from a count table: stream it, weigh it, learn in the native core, and replay for what each source gave.
+"""Merges from a count table: stream it, weigh it, learn in the native core, and replay to see what each source gave.
 
-Teaching modes (characters, end-of-word markers, other ties) are served by the slow twin in `textbook`.
+The teaching modes (characters, end-of-word markers, other ties) are in `textbook`, the slow twin.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,9 +75,9 @@ def learn_merges(
             adjacent.
         sources: the names behind the source numbers.
         merges: how many merges to learn.
-        options: the thresholds; the sizes and the mixture are not looked at.
-        weights: how much each source counts, in the order of `sources`; equally without them. A word's weighted count
-            is the sum over sources.
+        options: the thresholds; sizes and mixture are ignored.
+        weights: how much each source counts, in the order of `sources`; without them all count alike. A word's
+            weighted count is the sum over its sources.
         on_words: called once before learning with (unique words, bytes of memory the learner will take).
         on_merge: called a few times a second with the number of merges done.
 

@@ -1,8 +1,8 @@
 """Mixtures: how much each source counts in learning, as exact integer weights.
 
 A rule gives each source ℓ a share q_ℓ of the whole; its weight is w_ℓ = q_ℓ / p_ℓ with p_ℓ its raw share, so that the
-mean weight over the raw text is one. Weights become integers over one common scale (`Weights`), since the learner adds
-integers alone: then nothing depends on the order of additions, and equal mixtures give equal bytes.
+mean weight over the raw text is one. Weights become integers over one common scale (`Weights`), because the learner
+adds only integers: so nothing depends on the order of additions, and equal mixtures give equal bytes.
 """
 
 import decimal

@@ -28,10 +28,12 @@ class Outcome:
     """One training and what it costs each language on the development text.
 
     Attributes:
-        mixture: what was trained with, and `merges` its result.
-        tokens: of each language's development text; `bytes` of the same text.
-        costs: what is to be equal: tokens of a parallel set, or tokens per byte over the target.
-        seconds: weighing, training and measuring together.
+        mixture: what was trained with.
+        merges: the result.
+        tokens: how many tokens each language's development text takes.
+        bytes: how many bytes the same text has.
+        costs: what is to be equal: tokens of a parallel set, or tokens per byte times the target.
+        seconds: for weighing, training and measuring together.
     """
 
     mixture: Mixture
@@ -43,7 +45,7 @@ class Outcome:
 
     @property
     def gini(self) -> float:
-        """Of the costs."""
+        """The Gini coefficient of the costs."""
         return gini(list(self.costs.values()))
 
     @property
@@ -90,14 +92,14 @@ class Trainer:
 
     Args:
         table: what is learned from.
-        config: size and thresholds; its mixture is not looked at.
-        specials: the special tokens of the vocabulary, which take their part of the size.
+        config: size and thresholds; its mixture is ignored.
+        specials: the special tokens of the vocabulary, which count towards the size.
         dev: a parallel set, whose tokens are the costs. Or any held-out text together with targets, or None to measure
             on the table itself: then a language's cost is its tokens per byte times its target, both of the words that
             the table holds: special tokens, and words that were dropped, are in neither.
         targets: for each language, and `*` for the rest, the bytes per token it is to have in relation to the others;
             1 by default.
-        words: the table in memory, where another of these has it already.
+        words: the table in memory, where another trainer has it already.
 
     Raises:
         UsageError: a language of the development text that the table does not have; a target that has no language.

@@ -1,4 +1,4 @@
-"""Probe texts, and whether a pattern cuts them, and alike in other libraries."""
+"""Probe texts: does a pattern cut them, and do other libraries cut them alike?"""
 
 import contextlib
 import functools
@@ -186,7 +186,7 @@ def differs_in_tokenizers(pattern: Pattern, texts: Iterable[str]) -> str | None:
 def differs_in_tiktoken(pattern: Pattern, texts: Iterable[str]) -> str | None:
     """The first of some texts that `tiktoken` cuts otherwise by a pattern.
 
-    Its cuts do not show, its ids do. So each text gets a vocabulary in which they tell: every word is a token, and so
+    It shows no cuts, only ids. So each text gets a vocabulary that gives the cuts away: every word is a token, and so
     are the two bytes across every border, of lower rank than all words. A piece that is one of the words becomes that
     one token, since whole pieces are looked up first; a piece that holds a border has its two bytes merged before all
     else; and a piece that is less than a word is not the word's token.

@@ -397,5 +397,5 @@ def surrogate_error(text: str) -> UsageError:
     at = next((i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff"), 0)
     return UsageError(
         f"the text has a lone surrogate, U+{ord(text[at]):04X}, at character {at:,}, which UTF-8 cannot write; "
-        "mend it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+        "fix it with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
     )

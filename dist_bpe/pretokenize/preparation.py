@@ -1,4 +1,4 @@
-"""What happens to a text before the pattern: special tokens are cut out, a normalisation form is made."""
+"""What happens to a text before the pattern cuts it: special tokens are taken out, and the rest is normalised."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

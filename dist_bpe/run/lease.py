@@ -1,17 +1,17 @@
 """One driver at a time: who owns a run folder, and how the writes of whoever owned it before are kept out.
 
-`RUN/lease/` holds one file whose name is a number, with its owner inside and a beat that the owner raises every few
-seconds. Whoever wants the run makes the file of the next number, which one alone can; the owner before must have said
-that it ended, be a process of this machine that is gone, or let its beat stand still for `DEAD_SECONDS`. Clocks of
-different machines are never compared.
+`RUN/lease/` holds one file whose name is a number, with its owner inside and a heartbeat that the owner raises every
+few seconds. Whoever wants the run makes the file of the next number, which one alone can; the owner before must have
+said that it ended, be a process of this machine that is gone, or let its heartbeat stand still for `DEAD_SECONDS`.
+Clocks of different machines are never compared.
 
 The new owner then renames `RUN/staging/<its predecessor's number>` to its own number. That is the fence: all that a
 driver and its workers write on the way to a finished table lies below that path, and it leads nowhere any more for one
 that was paused, thought dead, and wakes. A number is never used twice.
 
 An object store cannot rename. There the new owner goes on under its predecessor's prefix if it goes on with its plan:
-what the woken one commits there is what any other attempt would have. A new plan begins under a new prefix. And the
-table is published by a request that fails if the manifest was replaced since, see `counting`.
+what a stale driver commits there is what any other attempt would have committed. A new plan begins under a new prefix.
+And the table is published by a request that fails if the manifest was replaced since, see `publish`.
 """
 
 import contextlib
@@ -206,7 +206,7 @@ def unfinished(run: RunPath) -> RunPath | None:
     staging = run / STAGING
     folders: list[RunPath] = [path for path in staging.iterdir() if path.name.isdigit()] if staging.exists() else []
     if isinstance(run, BucketPath):
-        # Without a plan it is what a woken worker left, or a name alone: some stores list prefixes that are gone.
+        # Without a plan it is what a stale worker left, or a name alone: some stores list prefixes that are gone.
         folders = [path for path in folders if (path / PLAN).is_file()]
     return max(folders, key=lambda path: int(path.name), default=None)
 
@@ -229,7 +229,7 @@ def _take_up(run: RunPath, owned: Lease) -> None:
         if found == newest:
             move(found, staging / f"{owned.number:06}")
         else:
-            remove(found)  # one that was never finished making, or that a woken driver began
+            remove(found)  # one that was never finished making, or that a stale driver began
 
 
 def _numbers(folder: RunPath) -> list[int]:

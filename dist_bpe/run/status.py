@@ -85,7 +85,7 @@ def _of(numbers: dict[str, int | None]) -> str:
 
 
 def status(run: str | RunPath) -> Status:
-    """Look at a run folder; writes nothing. Waits some seconds for the beat of a driver on another machine.
+    """Look at a run folder; writes nothing. Waits some seconds for the heartbeat of a driver on another machine.
 
     Raises:
         RunError: no run was ever there.

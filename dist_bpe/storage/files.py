@@ -1,8 +1,8 @@
 """Where runs live: files that appear whole or not at all, and names that only one writer can take.
 
-A run lives in a local or shared POSIX folder, or under a prefix of an object store (`remote`). Presence means done: a
+A run lives in a local or shared POSIX folder, or under a prefix of an object store (`bucket`). Presence means done: a
 reader never sees half a file. In a folder each is written under a temporary name beside its own, flushed to the disk,
-and renamed; every write, flush, link and rename goes through `step`, which repeats what may pass, and where tests
+and renamed; every write, flush, link and rename goes through `retried`, which repeats what may pass, and where tests
 inject faults. Objects appear whole by themselves; large ones are written to a local temporary file first, so that a
 failed upload can be repeated.
 """
@@ -115,7 +115,7 @@ def move(source: Path, target: Path) -> None:
 
 
 class NewFile(io.RawIOBase):
-    """A new file whose writes go through `step`: each has its place, so that it can be repeated after half of it."""
+    """A new file whose writes go through `retried`: each has its place, so that it can be repeated after half of it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""The vocabulary in use: text to ids and back, exactly; loaded from files and saved to them through `formats`."""
+"""The vocabulary in use: text to ids and back, exactly; loaded from files and saved to them."""
 
 import codecs
 import dataclasses
@@ -57,7 +57,7 @@ class Vocabulary:
         return cls(load(parse_path(path), None if pattern is None else find(pattern)))
 
     def save(self, path: str | RunPath, formats: Iterable[str] | None = None, overwrite: bool = False) -> None:
-        """Save to a folder, with manifest.json; `dist_bpe.export.export` also checks the files in other libraries.
+        """Save to a folder, with manifest.json; `vocabulary.export.export` also checks the files in other libraries.
 
         Args:
             path: the folder; other files in it stay, a vocabulary that was saved there before is replaced.
