@@ -185,7 +185,7 @@ def test_an_object_written_anew_at_equal_size_stops_the_run(server: int, policy:
         read(planned, Skipped())
 
 
-def test_what_is_shown_of_a_path_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_shown_of_a_path_that_is_none() -> None:
     for text in ("s3://KEY:SECRET@bucket/x", "s3:/KEY:SECRET@bucket/x", str(Path("s3://KEY:SECRET@bucket/x?secret=y")),
                  "s3://KEY:SECRET@", "nosuch://KEY:SECRET@bucket/x?secret=y"):  # fmt: skip
         shown = places.redacted(text)

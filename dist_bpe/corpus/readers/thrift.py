@@ -1,7 +1,8 @@
 """Which columns of a Parquet file Arrow may not be asked about, read from its footer alone.
 
-Arrow reads the other columns of a file, but ends the process when it is asked about an encrypted one without its key, or
-about one whose statistics of sizes are damaged, and does not tell which they are. The footer is Thrift's compact protocol: values are passed over by their types.
+Arrow reads the other columns of a file, but ends the process when it is asked about an encrypted one without its key,
+or about one whose statistics of sizes are damaged, and does not tell which they are. The footer is Thrift's compact
+protocol: values are passed over by their types.
 """
 
 from collections.abc import Iterator
