@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from dist_bpe.arrays import to_numpy
 from dist_bpe.errors import BadFile
-from dist_bpe.storage.places import said
+from dist_bpe.storage.places import escaped, said
 
 # Documents are handed to the native core in batches of about this size: large enough that the crossing costs nothing,
 # small enough that Ctrl-C works and memory stays flat.
@@ -147,10 +147,10 @@ def locate(schema: Any, path: str, file: str, what: str = "text") -> Column:
     if not named:
         inside = [".".join(field.names) for field in fields if ".".join(field.names).startswith(path + ".")]
         if inside:
-            raise BadFile(f"{file}: {path!r} holds other fields; name one of them: {', '.join(inside)}.")
+            raise BadFile(f"{file}: {path!r} holds other fields; name one of them: {escaped(', '.join(inside))}.")
         columns = ", ".join(dict.fromkeys(".".join(field.names) for field in fields))
         kind_of_error = NoGroup if what == "group" else BadFile
-        raise kind_of_error(f"{file} has no {what} column {path!r}; its columns are: {columns or 'none'}.")
+        raise kind_of_error(f"{file} has no {what} column {path!r}; its columns are: {escaped(columns) or 'none'}.")
     kind = named[0].type
     top = named[0].names[0]
     if (len(named) > 1 and named[1].names == named[0].names) or schema.names.count(top) > 1:

@@ -30,7 +30,7 @@ from dist_bpe.counting.options import WORD_FORMATS, WordList
 from dist_bpe.counting.spills import write_spill
 from dist_bpe.errors import BadFile, DataError, SourceError
 from dist_bpe.pretokenize.patterns import Pattern
-from dist_bpe.storage.places import File, said
+from dist_bpe.storage.places import File, escaped, said
 
 EXTENSIONS = formats.EXTENSIONS | {".csv": "csv", ".tsv": "tsv", ".txt": "words", ".text": "words", ".vocab": "words"}
 #: The column of sources, which is used if it is there, whatever the list is named.
@@ -142,7 +142,7 @@ def _read(words_of: WordList) -> Iterator[tuple[str, Any, Any]]:
         try:
             for rows in _READERS[format](file, words_of):
                 yield from _checked(rows, path, words_of)
-        except DAMAGED as error:
+        except (*DAMAGED, UnicodeDecodeError) as error:
             raise DataError(f"{path} is damaged: {said(error)}") from error
 
 
@@ -198,7 +198,7 @@ def _column_names(present: Sequence[str], path: str, words_of: WordList) -> list
         wanted.append(words_of.source or SOURCE_COLUMN)
     for name in wanted:
         if name not in present:
-            raise BadFile(f"{path} has no column {name!r}; its columns are: {', '.join(present)}.")
+            raise BadFile(f"{path} has no column {name!r}; its columns are: {escaped(', '.join(present))}.")
     return wanted
 
 
@@ -275,9 +275,8 @@ def _jsonl(file: File, words_of: WordList) -> Iterator[_Rows]:
             try:
                 rows.append(decode(line))
             except (msgspec.MsgspecError, RecursionError) as error:
-                raise DataError(
-                    f"{file.path}: row {i:,} is no object of a word and its count: {said(error)}."
-                ) from None
+                text = f"{file.path}: row {i:,} is no object of a word and its count: {said(error)}."
+                raise DataError(text) from None
         numbers = [i for i, _ in block]
         # As Python's own numbers: integers past 2^53 beside floats have no one type.
         counts = [_whole_one(row.count, i, lambda i: f"{file.path}: row {numbers[i]:,}") for i, row in enumerate(rows)]  # noqa: B023

@@ -89,7 +89,11 @@ _KEYS = {
 
 def said(error: BaseException) -> str:
     """What an error says, in one line that can be printed: libraries quote bytes of files, line ends and all."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    return escaped(" ".join(str(error).split()) or type(error).__name__)
+
+
+def escaped(text: str) -> str:
+    """A text with what cannot be printed, or moves the cursor, as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

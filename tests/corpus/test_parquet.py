@@ -13,7 +13,7 @@ from helpers import run
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.heldout import read_parallel
 from dist_bpe.corpus.plan import plan
-from dist_bpe.corpus.readers.thrift import ThriftError, encrypted_columns
+from dist_bpe.corpus.readers.thrift import ThriftError, chunks
 from dist_bpe.corpus.source import Source
 from dist_bpe.errors import DataError, SourceError
 
@@ -65,16 +65,16 @@ def test_a_footer_that_is_no_thrift_is_an_error_and_never_a_hang(tmp_path: Path)
     data = encrypted(tmp_path / "a.parquet", ["text"]).read_bytes()
     length = struct.unpack("<I", data[-8:-4])[0]
     footer = data[-8 - length : -8]
-    assert encrypted_columns(footer) == {0}
+    assert [[chunk.encrypted for chunk in group] for group in chunks(footer)] == [[True, False, False]] * 4
     for i in range(len(footer)):
         for byte in (0, 0xFF, footer[i] ^ 1):
             try:
-                encrypted_columns(footer[:i] + bytes([byte]) + footer[i + 1 :])
+                chunks(footer[:i] + bytes([byte]) + footer[i + 1 :])
             except ThriftError as error:
                 assert str(error).startswith("its ")
         if i < len(footer) - 28:
             with pytest.raises(ThriftError):
-                encrypted_columns(footer[: i // 2])
+                chunks(footer[: i // 2])
 
 
 def test_page_checksums_are_compared(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from dist_bpe.corpus.readers.lines import (
     line_ends,
 )
 from dist_bpe.errors import BadFile, DataError
-from dist_bpe.storage.places import File
+from dist_bpe.storage.places import File, escaped
 
 _UNSET = msgspec.UNSET
 
@@ -215,11 +215,6 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def printed(text: str) -> str:
-    """Names of fields as they can be printed: they may hold lone surrogates."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 class JsonLines:
     """JSON Lines: an object a line."""
 
@@ -249,7 +244,7 @@ class JsonLines:
                 raise BadFile(f"{file.path} is no JSON Lines, but {what}.")
             if lines and missing == len(lines):
                 keys = ", ".join(sorted({key for line in lines[:100] for key in fields.keys(line)}))
-                raise BadFile(f"{file.path} has no field {reading.text!r}; its fields are: {printed(keys)}.")
+                raise BadFile(f"{file.path} has no field {reading.text!r}; its fields are: {escaped(keys)}.")
             if partition is not None and objects and ungrouped == objects:
                 raise NoGroup(f"{file.path} has no field {reading.group_by!r} to group by.")
             return size

@@ -12,7 +12,7 @@ from dist_bpe.arrays import of_numpy
 from dist_bpe.corpus.columns import BATCH_BYTES, BATCH_ROWS, Column, checked, locate, values_of
 from dist_bpe.corpus.documents import Batch, Inspected, Piece, Reading, Sample, Skipped, documents_of, group_names
 from dist_bpe.corpus.formats import what_by_start
-from dist_bpe.corpus.readers.thrift import ThriftError, encrypted_columns
+from dist_bpe.corpus.readers.thrift import Chunk, ThriftError, chunks
 from dist_bpe.errors import BadFile, DataError
 from dist_bpe.storage.files import digest
 from dist_bpe.storage.places import CHANGED, File, said
@@ -88,14 +88,17 @@ class Parquet:
         found = digest(footer)
         _compare(file, found, mark)
         parquet = cls.open(file, handle, **options)
-        secret: frozenset[int] = frozenset()
-        # The footer of a file with encrypted columns is signed; any other is as long as what is in it.
-        if parquet.metadata.serialized_size != len(footer):
+        secret: set[int] = set()
+        # The footer of a file with encrypted columns is signed, and longer than what is in it. A short one is looked
+        # through anyway, which takes some milliseconds: one damaged bit can claim an encryption.
+        if parquet.metadata.serialized_size != len(footer) or len(footer) <= FOOTER_BYTES:
             try:
-                secret = encrypted_columns(footer)
+                groups = chunks(footer)
             except ThriftError as error:
                 raise _not_parquet(file, error) from error
-        return parquet, secret, found
+            secret = {leaf for group in groups for leaf, chunk in enumerate(group) if chunk.encrypted}
+            _check_levels(groups, parquet.metadata, file)
+        return parquet, frozenset(secret), found
 
     @classmethod
     def inspect(cls, file: File, reading: Reading) -> Inspected:
@@ -196,6 +199,18 @@ def _schema(metadata: Any, file: File) -> Any:
         raise BadFile(f"{file.path}: the name of a column is not UTF-8 ({error.object!r}). Name it anew.") from error
     except (OSError, pa.ArrowException) as error:
         raise BadFile(f"{file.path} cannot be read as Parquet: its schema is damaged ({said(error)}).") from error
+
+
+def _check_levels(groups: Sequence[Sequence[Chunk]], metadata: Any, file: File) -> None:
+    """Check what Arrow ends the process over when it is asked about a column."""
+    schema = metadata.schema
+    levels = [(c.max_repetition_level, c.max_definition_level) for c in (schema.column(i) for i in range(len(schema)))]
+    for group in groups:
+        if len(group) != len(levels):
+            raise BadFile(f"{file.path} is damaged: a row group has {len(group)} columns, not {len(levels)}.")
+        for chunk, (repetitions, definitions) in zip(group, levels, strict=True):
+            if chunk.repetitions not in (0, repetitions + 1) or chunk.definitions not in (0, definitions + 1):
+                raise BadFile(f"{file.path} is damaged: its statistics of sizes do not fit its schema.")
 
 
 def _refuse_encrypted(columns: Iterable[Column], secret: frozenset[int], path: str) -> None:

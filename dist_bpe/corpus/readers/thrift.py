@@ -1,13 +1,19 @@
-"""Which columns of a Parquet file are encrypted, read from its footer alone.
+"""Which columns of a Parquet file Arrow may not be asked about, read from its footer alone.
 
-Arrow reads the other columns of such a file, but ends the process when it meets an encrypted one without its key, and
-does not tell which they are. The footer is Thrift's compact protocol: values are passed over by their types.
+Arrow reads the other columns of a file, but ends the process when it is asked about an encrypted one without its key,
+or about one whose statistics of sizes are damaged, and does not tell which they are. The footer is Thrift's compact
+protocol: values are passed over by their types.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 # Numbers of fields in parquet.thrift.
 _ROW_GROUPS = 4  # of FileMetaData
 _COLUMNS = 1  # of RowGroup
-_CRYPTO = 8  # of ColumnChunk
+_METADATA, _CRYPTO = 3, 8  # of ColumnChunk
+_SIZES = 16  # of ColumnMetaData
+_REPETITIONS, _DEFINITIONS = 2, 3  # of SizeStatistics
 _LIST, _SET, _MAP, _STRUCT = 9, 10, 11, 12
 # Values inside values; those of a footer are a handful deep.
 _DEEPEST = 64
@@ -101,53 +107,79 @@ class _Reader:
             raise ThriftError("its footer ends early")
 
 
-def encrypted_columns(footer: bytes) -> frozenset[int]:
-    """The numbers of the leaves that some row group of a Parquet file has encrypted.
+class Chunk(NamedTuple):
+    """What is to be known of a column in a row group: whether it is encrypted, and the lengths of its histograms."""
+
+    encrypted: bool = False
+    repetitions: int = 0
+    definitions: int = 0
+
+
+def chunks(footer: bytes) -> list[list[Chunk]]:
+    """The chunks of each row group.
 
     Raises:
         ThriftError: the footer is damaged.
     """
-    found: set[int] = set()
+    found: list[list[Chunk]] = []
     reader = _Reader(footer)
-    number = 0
-    while True:
-        number, kind = reader.field(number)
-        if kind == 0:
-            return frozenset(found)
+    for number, kind in _fields(reader):
         if number == _ROW_GROUPS and kind == _LIST:
-            count, item = reader.items()
-            if item != _STRUCT:
-                raise ThriftError("its row groups are no structs")
-            for _ in range(count):
-                found |= _of_group(reader)
+            found.extend(_of_group(reader) for _ in range(_structs(reader)))
         else:
             reader.skip(kind)
+    return found
 
 
-def _of_group(reader: _Reader) -> set[int]:
-    found: set[int] = set()
+def _fields(reader: _Reader) -> Iterator[tuple[int, int]]:
     number = 0
     while True:
         number, kind = reader.field(number)
         if kind == 0:
-            return found
+            return
+        yield number, kind
+
+
+def _structs(reader: _Reader) -> int:
+    count, kind = reader.items()
+    if kind != _STRUCT:
+        raise ThriftError("its footer has a list of something else than structs")
+    return count
+
+
+def _of_group(reader: _Reader) -> list[Chunk]:
+    found: list[Chunk] = []
+    for number, kind in _fields(reader):
         if number == _COLUMNS and kind == _LIST:
-            count, item = reader.items()
-            if item != _STRUCT:
-                raise ThriftError("its columns are no structs")
-            for leaf in range(count):
-                if _is_encrypted(reader):
-                    found.add(leaf)
+            found += [_of_chunk(reader) for _ in range(_structs(reader))]
         else:
             reader.skip(kind)
+    return found
 
 
-def _is_encrypted(reader: _Reader) -> bool:
-    encrypted = False
-    number = 0
-    while True:
-        number, kind = reader.field(number)
-        if kind == 0:
-            return encrypted
-        encrypted = encrypted or number == _CRYPTO
-        reader.skip(kind)
+def _of_chunk(reader: _Reader) -> Chunk:
+    chunk = Chunk()
+    for number, kind in _fields(reader):
+        if number == _METADATA and kind == _STRUCT:
+            for inner, inner_kind in _fields(reader):
+                if inner == _SIZES and inner_kind == _STRUCT:
+                    chunk = _of_sizes(reader, chunk)
+                else:
+                    reader.skip(inner_kind)
+        else:
+            chunk = chunk._replace(encrypted=True) if number == _CRYPTO else chunk
+            reader.skip(kind)
+    return chunk
+
+
+def _of_sizes(reader: _Reader, chunk: Chunk) -> Chunk:
+    for number, kind in _fields(reader):
+        if number in (_REPETITIONS, _DEFINITIONS) and kind == _LIST:
+            count, item = reader.items()
+            repeated = number == _REPETITIONS
+            chunk = chunk._replace(repetitions=count) if repeated else chunk._replace(definitions=count)
+            for _ in range(count):
+                reader.skip(item, inside=True)
+        else:
+            reader.skip(kind)
+    return chunk
