@@ -74,7 +74,7 @@ class Pattern:
 
         Args:
             text: what to cut.
-            seconds: how long it may take; by default `seconds_for` the text.
+            seconds: how long it may take, in seconds of processors (of all threads); by default `seconds_for` the text.
 
         Raises:
             PatternTimeoutError: it took longer; the text is not named.
@@ -115,7 +115,9 @@ class PatternTimeoutError(DataError):
 
 
 def seconds_for(text: str) -> float:
-    """How long a pattern may take for a text: a minute, and fifty times what is usual for its length."""
+    """How long a pattern may take for a text, in seconds of this process's processors: a minute, and fifty times what
+    is usual for its length.
+    """
     return 60.0 + len(text) / 100_000
 
 
@@ -340,11 +342,7 @@ _BY_SPLITS = {pattern.tokenizers_regexes: pattern for pattern in PATTERNS.values
 
 @functools.cache
 def compile_regex(text: str) -> "regex.Pattern[str]":
-    """Compile a regular expression of the `regex` module.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """An expression compiled, once a process."""
     return regex.compile(text)
 
 
