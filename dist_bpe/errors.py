@@ -13,11 +13,39 @@ DistBpeError                 exit code 1
 └── CountOverflowError       exit code 7   a count past 2^64 - 1
 """
 
+import errno
+import os
 import re
 
-# What messages, also those of other libraries, may quote of a URI: its login, and a signature among its options.
-_LOGIN = re.compile(r"(?<=://)[^\s/@]+@")
-_OPTIONS = re.compile(r"(://[^\s?\"']+)\?[^\s\"']+")
+# What messages, also those of other libraries, may quote of a URI: its login, and a signature among its options. One
+# slash is enough, since a path made of a URI has lost the other; a secret may have slashes; a port is none.
+_LOGIN = re.compile(r"(?<=:/)(/?)(?:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@")
+_OPTIONS = re.compile(r"(:/[^\s?\"']+)\?[^\s\"']+")
+# Control characters, line and paragraph separators, marks that turn the direction of text, and halves of a character,
+# which are also how Python holds the bytes of a name that is not UTF-8.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: What a full disk or a used-up quota answers.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_WAYS_OUT = {
+    errno.EACCES: "Give this user the right to it, or name another place.",
+    errno.EPERM: "Give this user the right to it, or name another place.",
+    errno.EROFS: "What lies there can only be read: name another place.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
+    errno.ENOTDIR: "Something on the way there is a file: name another place.",
+    errno.EISDIR: "It is a folder: name another place.",
+    errno.EEXIST: "Something else has that name: name another place.",
+    errno.ELOOP: "Its links lead in a circle: name another place.",
+    errno.ENOENT: "Something on the way there is missing: make it, or name another place.",
+    errno.EMFILE: "Raise the limit of open files (ulimit -n), and give the same command again.",
+    errno.ENFILE: "Raise the machine's limit of open files, and give the same command again.",
+    errno.ENOMEM: "Give this process more memory, and give the same command again.",
+    **dict.fromkeys(FULL, "Free some space there, and give the same command again."),
+}
+# What is wrong with the place named, and not with how its disk does at the moment.
+_OF_THE_NAME = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP,
+    errno.ENOENT, errno.EINVAL,
+}  # fmt: skip
 
 
 class DistBpeError(Exception):
@@ -80,7 +108,39 @@ class CountOverflowError(DistBpeError):
 
 def without_secrets(text: str) -> str:
     """A text without logins and options of the URIs in it."""
-    return _OPTIONS.sub(r"\1", _LOGIN.sub("", text))
+    return _OPTIONS.sub(r"\1", _LOGIN.sub(r"\1", text))
+
+
+def printable(text: str) -> str:
+    """A text for a terminal or a log: without secrets, in one line, and with what would act on a terminal escaped."""
+    return _UNSEEN.sub(_escape, without_secrets(text))
+
+
+def _escape(found: "re.Match[str]") -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def of_system(error: OSError, path: "str | os.PathLike[str] | None" = None, what: str = "be used") -> DistBpeError:
+    """The sentence for what the operating system refused, with the way out.
+
+    Args:
+        error: what it raised.
+        path: what was to be used; by default what the error names.
+        what: what could not be done with it, as in "be written".
+
+    Returns:
+        UsageError: another place has to be named, or be given other rights.
+        RunError: the disk, the network or a limit has to be seen to.
+    """
+    named = error.filename2 if error.filename2 is not None else error.filename
+    where = path if path is not None else named
+    text = f"{os.fsdecode(where)} cannot {what}" if isinstance(where, (str, bytes, os.PathLike)) else "the system"
+    text += f": {error.strerror or error}".rstrip(".") + "."
+    kind = UsageError if error.errno in _OF_THE_NAME else RunError
+    return kind(f"{text} {_WAYS_OUT.get(error.errno or 0, 'See to it, and give the same command again.')}")
 
 
 class Stopped(RunError):

@@ -1,6 +1,8 @@
 """How much memory there is, and what counting, merging and learning may take of it."""
 
 import contextlib
+import os
+import resource
 from pathlib import Path
 
 #: Resident bytes of a worker that holds nothing yet: interpreter, Arrow, and the batches on their way.
@@ -9,6 +11,8 @@ WORKER_BASE = 256 << 20
 RUN_BYTES = 8 << 20
 #: Bytes of a row group on its way out, a million rows of a word each.
 ROW_GROUP_BYTES = 192 << 20
+# Files that are open beside the runs of merges: of the process, and of libraries that are loaded meanwhile.
+_OTHER_FILES = 64
 # Of what is free; the rest is for what else the machine does.
 _SHARE = 0.8
 
@@ -56,4 +60,15 @@ def table_bytes(memory: int, wanted: int) -> int:
 
 def fan_in(memory: int, most: int) -> int:
     """How many spills a worker of `memory` bytes merges at once."""
-    return min(most, max(2, (memory - WORKER_BASE - ROW_GROUP_BYTES) // RUN_BYTES))
+    return min(fan_in_of_files(most), max(2, (memory - WORKER_BASE - ROW_GROUP_BYTES) // RUN_BYTES))
+
+
+def fan_in_of_files(most: int) -> int:
+    """How many spills a merge in this process may have open at once; each takes one of the files that it may open.
+
+    Merges of other threads are open beside it: a share of the limit is for each processor, or four of them.
+    """
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return most
+    return min(most, max(2, (files - _OTHER_FILES) // max(4, os.cpu_count() or 1)))

@@ -7,6 +7,7 @@ memory are kept for the closing summary. All that happens is an event with a nam
 import contextlib
 import io
 import json
+import os
 import re
 import resource
 import sys
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dist_bpe.errors import without_secrets
+from dist_bpe.errors import printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -42,8 +43,32 @@ def json_line(event: str, text: str | None = None, level: str = "info", **fields
     time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": time, "level": level, "event": event, **fields, "text": text}
     shown = {name: _shown(value) for name, value in line.items() if value is not None}
-    sys.stderr.write(json.dumps(shown, default=str) + "\n")  # at once: threads write, too
-    sys.stderr.flush()
+    _print(json.dumps(shown, default=str))
+
+
+def line(text: str) -> None:
+    """Write a line for people to standard error: in one line, without secrets and without what acts on a terminal."""
+    _print(printable(text))
+
+
+def _print(text: str) -> None:
+    if sys.stderr is None:  # closed
+        return
+    try:
+        sys.stderr.write(text + "\n")  # at once: threads write, too
+        sys.stderr.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:  # the disk with the log is full, say: no reason to stop the work, nor to end with another code
+        give_up(sys.stderr)
+
+
+def give_up(stream: Any) -> None:
+    """Write what is left of a stream, and all that may come, nowhere: Python flushes it once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _shown(value: Any) -> Any:
@@ -208,7 +233,7 @@ class Progress:
             json_line(event, text, **self.fields, **fields)
         elif text is not None and (self.style != "silent" or event == "warning"):
             warning = "warning: " if event == "warning" else ""
-            print(f"{warning}{without_secrets(text)}", file=sys.stderr, flush=True)
+            line(f"{warning}{text}")
 
     @contextlib.contextmanager
     def standard_output(self) -> Iterator[None]:

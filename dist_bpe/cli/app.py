@@ -1,7 +1,10 @@
 """One process: errors to exit codes, signals, the format of logs."""
 
+import codecs
 import contextlib
 import functools
+import io
+import json
 import logging
 import os
 import signal
@@ -14,8 +17,8 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from dist_bpe.errors import DistBpeError, UsageError
-from dist_bpe.progress import Progress, Tell, json_line
+from dist_bpe.errors import DistBpeError, RunError, UsageError, of_system
+from dist_bpe.progress import Progress, Tell, give_up, json_line, line
 
 app = typer.Typer(
     name="dist-bpe",
@@ -70,7 +73,7 @@ class _AsJson(logging.Handler):
 def _logging(log_format: str) -> Iterator[Tell]:
     """How this command tells what happens to it."""
     if log_format != "json":
-        yield lambda event, text=None, **fields: print(text, file=sys.stderr, flush=True)  # noqa: ARG005
+        yield lambda event, text=None, **fields: line(text or event)  # noqa: ARG005
         return
     handler = _AsJson()
     logging.getLogger().addHandler(handler)
@@ -121,32 +124,100 @@ def command(function: Command) -> Command:
     def run(*arguments: Any, **options: Any) -> None:
         received: list[int] = []
         log_format = options.get("log_format", "text")
+        _streams()
         with _logging(log_format) as tell:
             try:
                 with _signals(received, tell):
                     function(*arguments, **options)
+                    sys.stdout.flush()  # here, where what fails becomes a sentence
             except (KeyboardInterrupt, Exception) as error:
                 if received or isinstance(error, KeyboardInterrupt):  # what fails after a signal fails because of it
                     code = 128 + (received or [signal.SIGINT])[0]
                     text = "interrupted: nothing half-written was left; the same command goes on from here."
                     tell("interrupted", text, level="warning", exit_code=code)
                     sys.exit(code)
-                if isinstance(error, DistBpeError):
-                    sentence = str(error) if log_format == "json" else f"error: {error}"
-                    tell("error", sentence, level="error", kind=type(error).__name__, exit_code=error.exit_code)
-                    sys.exit(error.exit_code)
-                if not isinstance(error, BrokenPipeError):
-                    if log_format != "json":
-                        raise
-                    text = "".join(traceback.format_exception(error))
-                    tell("error", text, level="error", kind=type(error).__name__, exit_code=1)
+                if isinstance(error, BrokenPipeError):
+                    # The reader of our output went away (`| head`). Python would complain once more when it flushes
+                    # at exit.
+                    give_up(sys.stdout)
+                    give_up(sys.stderr)
                     sys.exit(1)
-                # The reader of our output went away (`| head`). Python would complain once more when it flushes at
-                # exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                found = _sentence(error)
+                if found is not None:
+                    sentence = str(found) if log_format == "json" else f"error: {found}"
+                    tell("error", sentence, level="error", kind=type(found).__name__, exit_code=found.exit_code)
+                    sys.exit(found.exit_code)
+                if log_format != "json":
+                    raise
+                text = "".join(traceback.format_exception(error))
+                tell("error", text, level="error", kind=type(error).__name__, exit_code=1)
                 sys.exit(1)
 
     return cast(Command, run)
+
+
+def _streams() -> None:
+    """Make standard output take any text: what its encoding lacks, and names that are not UTF-8, are escaped.
+
+    And give numbers to standard streams that are closed, or the next file that is opened would get what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the process lives
+    out = sys.stdout
+    if (
+        out is sys.__stdout__
+        and isinstance(out, io.TextIOWrapper)
+        and type(getattr(out.buffer, "raw", out.buffer)) is io.FileIO
+    ):
+        out.flush()
+        raw = io.BufferedWriter(_Output(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, out.encoding, line_buffering=out.isatty())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="dist_bpe_escape")
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors say whose they are."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Characters that cannot be encoded as JSON escapes them, so that JSON stays what it says."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error("dist_bpe_escape", _escaped)
+
+
+def _sentence(error: BaseException) -> DistBpeError | None:
+    """The sentence of an error that somebody can do something about; None for a defect of ours."""
+    if isinstance(error, DistBpeError):
+        return error
+    if isinstance(error, MemoryError):
+        return RunError(
+            "the memory that this process may take is used up. Give it more (ulimit -v, a control group), lower "
+            "--memory-per-worker or --workers, and give the same command again."
+        )
+    if not isinstance(error, OSError):
+        return None
+    if error.filename == "standard output":
+        give_up(sys.stdout)
+    return of_system(error)
 
 
 def new_progress(log_format: str) -> Progress:

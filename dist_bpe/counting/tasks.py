@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dist_bpe import _core
+from dist_bpe import _core, memory
 from dist_bpe.arrays import of_bytes, of_numpy
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.shard import Shard
@@ -280,9 +280,13 @@ def merge_part(task: MergeTask) -> dict[str, Any]:
     slices = list(task.slices)
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="dist-bpe-merge")
     try:
-        # Levels: with more spills than can be open at once, groups of them become longer ones first.
-        while len(slices) > task.fan_in:
-            group, slices = slices[: task.fan_in], slices[task.fan_in :]
+        # Levels: with more spills than can be open at once, groups of them become longer ones first. The first group is
+        # just as large as makes all later ones full, and each takes the smallest: the least is written twice.
+        fan_in = memory.fan_in_of_files(task.fan_in)
+        while len(slices) > fan_in:
+            slices.sort(key=lambda run: sum(size for _, size, _ in run.frames))
+            number = (len(slices) - fan_in - 1) % (fan_in - 1) + 2
+            group, slices = slices[:number], slices[number:]
             merger = _core.Merger([read_slice(run, pool) for run in group], len(task.sources), 0)
             longer = staging / f"merge-{task.partition:05}-{attempt}-{len(intermediate)}.run"
             intermediate.append(longer)

@@ -7,8 +7,9 @@ work runs, and tells what became of each; time is a number that the driver passe
   finishes later, or twice, changes nothing.
 * An attempt past its deadline is *stalled*: the unit is tried once more, elsewhere and with twice the patience, and the
   stalled attempt may still finish first.
-* A lost node costs the unit nothing. Its own failures count, and so do stalls, within bounds of their own; after the
-  last a task is split, and a piece, or a task that has none, ends the run with its name and first cause.
+* A lost node costs the unit nothing, within a bound that no cluster comes near unless something is wrong with it. Its
+  own failures count, and so do stalls, within bounds of their own; after the last a task is split, and a piece, or a
+  task that has none, ends the run with its name and first cause.
 """
 
 import math
@@ -23,6 +24,9 @@ from dist_bpe.errors import RunError
 MAX_FAILURES = 3
 #: Stalls after which it is. Patience doubles each time, so that the last one waits 32 times the first.
 MAX_STALLS = 6
+#: Attempts that ended with their node, or were refused by it, after which it is. A spot machine that lives for ten
+#: minutes takes a task of one minute with it in a tenth of all attempts: twenty in a row do not happen.
+MAX_LOST = 20
 #: An attempt is not stalled before it has taken this many times as long as the longest that finished.
 PATIENCE = 4.0
 #: Seconds on top of that for attempts that may have been on a lost node.
@@ -75,6 +79,7 @@ class _State(Generic[T, R]):
     tries: int = 0
     failures: list[float] = field(default_factory=list)  # when
     stalls: int = 0
+    lost: int = 0
     elsewhere: bool = False
     first_cause: str = ""
     result: R | None = None
@@ -178,6 +183,8 @@ class Ledger(Generic[T, R]):
         state.running.discard(number)
         if own:
             state.failures.append(now)
+        else:
+            state.lost += 1
         state.first_cause = state.first_cause or cause
         self._again(
             "attempt_failed", state,
@@ -240,16 +247,17 @@ class Ledger(Generic[T, R]):
         """Try a unit once more, or split it, or give it up; unless nothing needs it, or another attempt is out."""
         if not self._needed(state) or state.running or state.queued:
             self._tell(event, state, then="nothing", **fields)
-        elif len(state.failures) < MAX_FAILURES and state.stalls < MAX_STALLS:
+        elif len(state.failures) < MAX_FAILURES and state.stalls < MAX_STALLS and state.lost < MAX_LOST:
             self._enqueue(state, first=True)
             self._tell(event, state, then="again", **fields)
         elif self._split(state):
             self._tell(event, state, then="split", pieces=len(state.pieces), **fields)
         else:
             self._tell(event, state, then="end", **fields)
-            stalls = f" and stalled {state.stalls} times" if state.stalls else ""
+            ends = {"failed": len(state.failures), "stalled": state.stalls, "lost its node": state.lost}
+            times = [f"{how} {number} times" for how, number in ends.items() if number or how == "failed"]
             raise RunError(
-                f"{state.task} failed {len(state.failures)} times{stalls}, and what was finished is kept. The first "
+                f"{state.task} {' and '.join(times)}, and what was finished is kept. The first "
                 f"cause: {state.first_cause.rstrip('.')}."
             )
 

@@ -1,9 +1,10 @@
 """One driver at a time: who owns a run folder, and how the writes of whoever owned it before are kept out.
 
 `RUN/lease/` holds one file whose name is a number, with its owner inside and a heartbeat that the owner raises every
-few seconds. Whoever wants the run makes the file of the next number, which one alone can; the owner before must have
-said that it ended, be a process of this machine that is gone, or let its heartbeat stand still for `DEAD_SECONDS`.
-Clocks of different machines are never compared.
+few seconds. Whoever wants the run makes the file of the next number, which one alone can; the owner before must have said
+that it ended, be a process of this machine that is gone, or let its heartbeat stand still for `DEAD_SECONDS`. Clocks of
+different machines are never compared. A lease that cannot be read, damaged or put there by something else, is taken for
+that of an owner on another machine: its bytes, such as they are, must stand still as long.
 
 The new owner then renames `RUN/staging/<its predecessor's number>` to its own number. That is the fence: all that a
 driver and its workers write on the way to a finished table lies below that path, and it leads nowhere any more for one
@@ -17,8 +18,10 @@ And the table is published by a request that fails if the manifest was replaced 
 import contextlib
 import json
 import os
+import re
 import secrets
 import socket
+import stat
 import threading
 import time
 import uuid
@@ -28,15 +31,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dist_bpe.errors import DistBpeError, RunError, UsageError
+from dist_bpe.errors import DistBpeError, RunError, UsageError, of_system
 from dist_bpe.storage.bucket import BucketPath
-from dist_bpe.storage.files import RunPath, create_if_absent, move, remove
+from dist_bpe.storage.files import RunPath, create_if_absent, is_litter, make_folder, move, remove
 from dist_bpe.storage.layout import LEASE, PLAN, STAGING
 
 BEAT_SECONDS = 5.0
 DEAD_SECONDS = 45.0
 RELEASED = "released"
 _BEAT_DIGITS = 20
+# A lease has a few hundred bytes.
+_MOST_BYTES = 1 << 16
+_NUMBER = re.compile(r"[0-9]+")
 _FIRST = 100_000_000
 
 
@@ -62,7 +68,7 @@ class Lease:
         if isinstance(self._run, BucketPath):
             if not now and time.monotonic() - self._looked < BEAT_SECONDS:
                 return
-            lost = max(_numbers(self._run / LEASE), default=0) != self.number
+            lost = max(_files(self._run / LEASE), default=0) != self.number
             self._looked = time.monotonic()
         else:
             lost = not self._file.exists()
@@ -126,6 +132,8 @@ class Holder:
     here: bool
     """Whether the process is one of this machine, so that `lives` says how it is."""
     lives: bool
+    damaged: str = ""
+    """Why the file could not be understood, with its name; nothing else is known of the owner then."""
 
     @property
     def released(self) -> bool:
@@ -134,42 +142,89 @@ class Holder:
 
 
 def holder(run: RunPath) -> Holder | None:
-    """Who holds a run folder, or held it last; None if nobody ever did."""
-    folder = run / LEASE
-    content = None
-    while content is None:
-        numbers = _numbers(folder) if folder.exists() else []
-        if not numbers:
-            return None
-        with contextlib.suppress(FileNotFoundError):  # the next driver has just taken over
-            content = (folder / f"{max(numbers):06}").read_bytes().decode()
-    return _written_in(content)
+    """Who holds a run folder, or held it last; None if nobody ever did.
+
+    Raises:
+        UsageError: the folder of the lease cannot be read.
+    """
+    return next((found for _ in range(_LOOKS) if not isinstance(found := _looked_at(run), bool)), None)
 
 
-def _written_in(content: str) -> Holder:
-    """What a lease file says."""
+# The next driver may take over between the look into the folder and that into the file, but not for ever.
+_LOOKS = 10
+
+
+def _looked_at(run: RunPath) -> "Holder | bool | None":
+    """The holder; False if it gave way to another at this moment."""
+    paths = _files(run / LEASE)
+    return (_read(paths[max(paths)]) or False) if paths else None
+
+
+def _files(folder: RunPath) -> dict[int, RunPath]:
+    """What lies in the folder of the lease, by number."""
+    if not folder.exists():
+        return {}
+    try:
+        found: list[RunPath] = list(folder.iterdir())
+    except OSError as error:
+        raise of_system(error, str(folder), "be read") from error
+    return {int(path.name): path for path in found if _NUMBER.fullmatch(path.name)}
+
+
+def _read(path: RunPath) -> Holder | None:
+    """What a lease file says; None if it is not there any more."""
+    try:
+        if isinstance(path, BucketPath):
+            content = path.read_bytes()
+        else:
+            # No file of ours, and one that is a pipe would keep us for ever.
+            if not stat.S_ISREG(path.stat().st_mode):
+                return _unreadable(path, b"", "it is no file")
+            with path.open("rb") as file:
+                content = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        there = path.is_dir() if isinstance(path, BucketPath) else path.is_symlink()
+        return _unreadable(path, b"", "it leads nowhere") if there else None
+    except OSError as error:
+        return _unreadable(path, b"", (error.strerror or str(error)).lower())
+    return _written_in(path, content)
+
+
+def _written_in(path: RunPath, content: bytes) -> Holder:
     try:
         owner = json.loads(content[_BEAT_DIGITS:])
-    except ValueError:
-        owner = {"host": "unknown", "pid": 0, "process": ""}
-    process = owner["process"]
+        host, pid, process, since = owner["host"], owner["pid"], owner["process"], owner.get("since")
+        beat = content[:_BEAT_DIGITS].decode("ascii").strip()
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return _unreadable(path, content, "it does not hold what a driver writes there")
+    if not (isinstance(host, str) and isinstance(pid, int) and isinstance(process, str)):
+        return _unreadable(path, content, "it does not hold what a driver writes there")
     here = bool(process) and process.split(" ")[:2] == _process(os.getpid()).split(" ")[:2]
-    lives = here and _process(owner["pid"]) == process
-    return Holder(owner["host"], owner["pid"], owner.get("since"), content[:_BEAT_DIGITS].strip(), here, lives)
+    lives = here and _process(pid) == process
+    return Holder(host, pid, since if isinstance(since, str) else None, beat, here, lives)
+
+
+def _unreadable(path: RunPath, content: bytes, why: str) -> Holder:
+    beat = content[:_BEAT_DIGITS].decode("utf-8", "backslashreplace")
+    # A release is one short write of a driver that was well: what was damaged then is of no account.
+    beat = RELEASED if beat.strip() == RELEASED else beat
+    return Holder("unknown", 0, None, beat, False, False, f"{path} is damaged ({why})")
 
 
 @contextlib.contextmanager
 def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
-    """Own a run folder, in which the folder `lease` must exist. `say` is told when there is somebody to wait for.
+    """Own a run folder. `say` is told when there is somebody to wait for.
 
     Raises:
         RunError: another driver works on it.
-        UsageError: a store that knows no conditional requests.
+        UsageError: a store that knows no conditional requests, or a folder that cannot be written.
     """
     folder = run / LEASE
-    before = max(_numbers(folder), default=0)
+    make_folder(folder)
+    found = _files(folder)
+    before = max(found, default=0)
     if before:
-        _wait_for_the_end_of(folder / f"{before:06}", run, say)
+        _wait_for_the_end_of(found[before], run, say)
     # The first number is drawn, so that a worker left over from a run that was removed finds nothing of its own here.
     owned = Lease(run, before + 1 if before else _FIRST + secrets.randbelow(_FIRST))
     owner = {
@@ -180,11 +235,12 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
         "driver": uuid.uuid4().hex,
     }
     # Someone may have made a higher number, and removed this one, since the look into the folder.
-    if not owned.take(owner) or max(_numbers(folder)) != owned.number:
+    if not owned.take(owner) or max(_files(folder)) != owned.number:
         raise RunError(f"another driver began to work on {run} at this moment; this one has stopped.")
-    for number in _numbers(folder):
+    for number, path in _files(folder).items():
         if number < owned.number:
-            (folder / f"{number:06}").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what is no file of ours stays; its number has passed
+                path.unlink(missing_ok=True)
     _take_up(run, owned)
     owned._thread.start()
     try:
@@ -204,11 +260,17 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
 def unfinished(run: RunPath) -> RunPath | None:
     """The folder of what is staged and may be gone on with; None if there is none."""
     staging = run / STAGING
-    folders: list[RunPath] = [path for path in staging.iterdir() if path.name.isdigit()] if staging.exists() else []
+    folders = [path for path in _staged(staging) if _NUMBER.fullmatch(path.name)]
     if isinstance(run, BucketPath):
         # Without a plan it is what a stale worker left, or a name alone: some stores list prefixes that are gone.
         folders = [path for path in folders if (path / PLAN).is_file()]
     return max(folders, key=lambda path: int(path.name), default=None)
+
+
+def _staged(staging: RunPath) -> list[RunPath]:
+    """What lies in staging under a name that we give."""
+    found: list[RunPath] = list(staging.iterdir()) if staging.is_dir() else []
+    return [path for path in found if _NUMBER.fullmatch(path.name.removeprefix("."))]
 
 
 def _take_up(run: RunPath, owned: Lease) -> None:
@@ -216,24 +278,20 @@ def _take_up(run: RunPath, owned: Lease) -> None:
     newest = unfinished(run)
     if isinstance(run, BucketPath):
         owned.staging = newest or owned.staging
-        for path in (run / STAGING).iterdir():
-            if path.name.isdigit() and path != owned.staging:
+        for path in _staged(run / STAGING):
+            if path != owned.staging:
                 remove(path)
         return
     for litter in run.glob(".*.tmp"):  # half of a file that the driver before was about to publish
-        if litter.is_file():
+        if is_litter(litter.name) and litter.is_file():
             litter.unlink(missing_ok=True)
     staging = run / STAGING
-    staging.mkdir(exist_ok=True)
-    for found in list(staging.iterdir()):
-        if found == newest:
+    make_folder(staging)
+    for found in _staged(staging):
+        if found == newest and isinstance(found, Path):
             move(found, staging / f"{owned.number:06}")
         else:
             remove(found)  # one that was never finished making, or that a stale driver began
-
-
-def _numbers(folder: RunPath) -> list[int]:
-    return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
 
 
 def _process(pid: int) -> str:
@@ -251,27 +309,28 @@ def _wait_for_the_end_of(path: RunPath, run: RunPath, say: Callable[[str], None]
     Raises:
         RunError: it lives.
     """
-    began, first, told = time.monotonic(), "", False
+    began, first = time.monotonic(), None
     while True:
-        try:
-            content = path.read_text()
-        except FileNotFoundError:
-            raise RunError(f"another driver began to work on {run} at this moment; this one has stopped.") from None
-        found = _written_in(content)
+        found = _read(path)
+        if found is None:
+            raise RunError(f"another driver began to work on {run} at this moment; this one has stopped.")
         if found.released or (found.here and not found.lives):
             return
-        first = first or found.beat
-        if found.beat != first:
+        who = found.damaged or f"process {found.pid} on {found.host}"
+        if first is None:
+            first = found.beat
+            belongs = (
+                f"{who}; if nothing writes to it within {DEAD_SECONDS:.0f} seconds, {run} is taken over."
+                if found.damaged
+                else f"{run} belongs to {who}, which has not said that it ended: taken over if it gives no sign of "
+                f"life within {DEAD_SECONDS:.0f} seconds."
+            )
+            say(belongs)
+        elif found.beat != first:
+            works = f"{who}, and something still writes to it" if found.damaged else who
             raise RunError(
-                f"another driver works on {run}: process {found.pid} on {found.host}. Wait for its end, or stop it and "
-                "give the same command again."
+                f"another driver works on {run}: {works}. Wait for its end, or stop it and give the same command again."
             )
-        if time.monotonic() - began > DEAD_SECONDS:
+        elif time.monotonic() - began > DEAD_SECONDS:
             return
-        if not told:
-            say(
-                f"{run} belongs to process {found.pid} on {found.host}, which has not said that it ended: taken "
-                f"over if it gives no sign of life within {DEAD_SECONDS:.0f} seconds."
-            )
-            told = True
         time.sleep(BEAT_SECONDS / 10)

@@ -1,12 +1,13 @@
 """Where a run stands, read from its folder alone: from any machine, and without a trace."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dist_bpe.errors import RunError
+from dist_bpe.errors import DistBpeError, RunError
 from dist_bpe.progress import human_bytes
 from dist_bpe.run.lease import BEAT_SECONDS, holder, unfinished
 from dist_bpe.storage.files import RunPath, parse_path, read_json, unsealed
@@ -17,7 +18,10 @@ SUMS = ("documents", "bytes", "words")
 
 @dataclass
 class Driver:
-    """Who works on the run, or did last. `state` is "works", "ended", "gone" (its process is), or "silent"."""
+    """Who works on the run, or did last.
+
+    `state` is "works", "ended", "gone" (its process is), "silent", or "unknown" where the lease cannot be read.
+    """
 
     host: str
     pid: int
@@ -39,6 +43,7 @@ class Status:
         table: the finished table's sources, documents, bytes, words and unique words.
         vocabularies: tokens by name.
         driver: see `Driver`; None where nobody ever worked.
+        damaged: a sentence for each file that should tell and cannot be read.
     """
 
     run: str
@@ -49,6 +54,7 @@ class Status:
     table: dict[str, int] = field(default_factory=dict)
     vocabularies: dict[str, int] = field(default_factory=dict)
     driver: Driver | None = None
+    damaged: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """The status as plain values."""
@@ -72,7 +78,9 @@ class Status:
             )
         for name, tokens in self.vocabularies.items():
             yield f"vocabulary {name}: {tokens:,} tokens"
-        if self.driver:
+        for text in self.damaged:
+            yield f"warning: {text}"
+        if self.driver and self.driver.state != "unknown":
             since = f" since {self.driver.since}" if self.driver.since and self.driver.state == "works" else ""
             says = {"silent": "gives no sign of life", "gone": "is gone and did not say that it ended"}
             state = says.get(self.driver.state, self.driver.state) + since
@@ -89,11 +97,13 @@ def status(run: str | RunPath) -> Status:
 
     Raises:
         RunError: no run was ever there.
+        UsageError: the folder cannot be read.
     """
     run = parse_path(run)
     if not run.exists():
         raise RunError(f"there is no run folder {run}.")
-    found = Status(str(run), driver=_driver(run))
+    found = Status(str(run))
+    found.driver = _driver(run, found)
     for _ in range(3):  # a takeover or the end of the run may move files under our eyes
         try:
             _staged(run, found)
@@ -102,19 +112,37 @@ def status(run: str | RunPath) -> Status:
             time.sleep(1)
     manifest = run / COUNTS / MANIFEST
     if manifest.exists():
-        sources = read_json(manifest)["sources"].values()
-        found.table = {"sources": len(sources)}
-        found.table |= {name: sum(source[name] for source in sources) for name in (*SUMS, "unique_words")}
+        with _damage(manifest, found):
+            sources = read_json(manifest)["sources"].values()
+            table = {"sources": len(sources)}
+            table |= {name: sum(int(source[name]) for source in sources) for name in (*SUMS, "unique_words")}
+            found.table = table
         if found.stage == "empty":
-            found.stage = "finished"
-    if (run / VOCABULARIES).exists():
+            found.stage = "finished" if found.table else "damaged"
+    if (run / VOCABULARIES).is_dir():
         folders: list[RunPath] = list((run / VOCABULARIES).iterdir())
         for folder in sorted(folders, key=lambda folder: folder.name):
             if not folder.name.startswith(".") and (folder / MANIFEST).exists():
-                found.vocabularies[folder.name] = read_json(folder / MANIFEST)["sizes"]["total"]
-    if found.stage == "empty" and not found.driver and not found.vocabularies:
+                with _damage(folder / MANIFEST, found):
+                    found.vocabularies[folder.name] = int(read_json(folder / MANIFEST)["sizes"]["total"])
+    if found.stage == "empty" and not found.driver and not found.vocabularies and not found.damaged:
         raise RunError(f"{run} holds no run: it has neither a table nor the traces of a driver.")
     return found
+
+
+@contextlib.contextmanager
+def _damage(path: RunPath, found: Status) -> Iterator[None]:
+    """Note that a file does not say what it should, and go on."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except DistBpeError as error:
+        found.damaged.append(str(error))
+    except OSError as error:
+        found.damaged.append(f"{path} cannot be read: {error.strerror or error}.")
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, OverflowError):
+        found.damaged.append(f"{path} is damaged: it does not hold what a run writes there.")
 
 
 def _staged(run: RunPath, found: Status) -> None:
@@ -122,25 +150,37 @@ def _staged(run: RunPath, found: Status) -> None:
     staging = unfinished(run)
     if staging is None:
         return
-    plan = unsealed(staging / PLAN) or {}
-    with ThreadPoolExecutor(16) as pool:
-        commits = [commit for commit in pool.map(unsealed, sorted(staging.glob("shard-*.json"))) if commit]
-    whole = {commit["key"][0] for commit in commits if len(commit["key"]) == 1}
-    pieces = [commit for commit in commits if len(commit["key"]) == 2 and commit["key"][0] not in whole]
-    counted = [commit for commit in commits if len(commit["key"]) == 1] + pieces
-    shards = plan.get("shards", {})
-    found.shards = {"finished": len(whole), "of": shards.get("number"), "pieces": len(pieces)}
-    found.counted = {name: sum(totals[name] for commit in counted for totals in commit["totals"]) for name in SUMS}
-    parts = len(list(staging.glob("part-*.json")))
-    found.parts = {"finished": parts, "of": plan.get("options", {}).get("partitions")}
-    merging = parts or len(whole) == shards.get("number")
-    found.stage = "merging" if merging else "counting" if commits else "planned"
+    found.stage, found.shards, found.counted = (
+        "planned",
+        {"finished": 0, "of": None, "pieces": 0},
+        dict.fromkeys(SUMS, 0),
+    )
+    with _damage(staging, found):
+        plan = unsealed(staging / PLAN)
+        if plan is None and (staging / PLAN).exists():
+            found.damaged.append(f"{staging / PLAN} is damaged: the same command begins this run anew.")
+        plan = plan or {}
+        with ThreadPoolExecutor(16) as pool:
+            commits = [commit for commit in pool.map(unsealed, sorted(staging.glob("shard-*.json"))) if commit]
+        whole = {commit["key"][0] for commit in commits if len(commit["key"]) == 1}
+        pieces = [commit for commit in commits if len(commit["key"]) == 2 and commit["key"][0] not in whole]
+        counted = [commit for commit in commits if len(commit["key"]) == 1] + pieces
+        shards = plan.get("shards", {})
+        found.shards = {"finished": len(whole), "of": shards.get("number"), "pieces": len(pieces)}
+        found.counted = {name: sum(totals[name] for commit in counted for totals in commit["totals"]) for name in SUMS}
+        parts = len(list(staging.glob("part-*.json")))
+        found.parts = {"finished": parts, "of": plan.get("options", {}).get("partitions")}
+        merging = parts or len(whole) == shards.get("number")
+        found.stage = "merging" if merging else "counting" if commits else "planned"
 
 
-def _driver(run: RunPath) -> Driver | None:
+def _driver(run: RunPath, found: Status) -> Driver | None:
     first = holder(run)
     if first is None:
         return None
+    if first.damaged:
+        found.damaged.append(f"{first.damaged}: who works there, if anybody does, is not known.")
+        return Driver(first.host, first.pid, None, "unknown")
     state = "ended" if first.released else "works" if first.lives else "gone" if first.here else ""
     deadline = time.monotonic() + 2 * BEAT_SECONDS + 1
     while not state:

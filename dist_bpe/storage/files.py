@@ -2,9 +2,10 @@
 
 A run lives in a local or shared POSIX folder, or under a prefix of an object store (`bucket`). Presence means done: a
 reader never sees half a file. In a folder each is written under a temporary name beside its own, flushed to the disk,
-and renamed; every write, flush, link and rename goes through `retried`, which repeats what may pass, and where tests
-inject faults. Objects appear whole by themselves; large ones are written to a local temporary file first, so that a
-failed upload can be repeated.
+and renamed; every write, flush, link and rename goes through `once` or `retried`, which repeats what may pass, says in
+one sentence what will not, and where tests inject faults. A flush that failed is not repeated: the system has given up
+the bytes, and the next flush knows nothing of them. The file is written anew, under another name. Objects appear whole
+by themselves; large ones are written to a local temporary file first, so that a failed upload can be repeated.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dist_bpe.errors import FormatError, RunError
+from dist_bpe.errors import FULL, FormatError, RunError, UsageError, of_system
 from dist_bpe.storage.bucket import BucketPath, bucket_path
 from dist_bpe.storage.places import LOCAL, split
 
@@ -33,12 +35,17 @@ RunPath = Path | BucketPath
 RETRY_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 5.0
-# What a full disk, a busy one, and a network file system out of reach answer. All may pass.
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_PASSING = _FULL | {
+# What a full disk, a busy one, a network file system out of reach, and a system short of files or memory answer. All
+# may pass.
+_PASSING = FULL | {
+    errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
     errno.EIO, errno.EAGAIN, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT, errno.ECONNRESET, errno.ENOTCONN,
     errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.EREMOTEIO,
 }  # fmt: skip
+# What callers want to know themselves.
+_ANSWERS = (FileNotFoundError, FileExistsError)
+# Of `scratch` and what is published through it; half of a file where a process was killed.
+_LITTER = re.compile(r"\.(?:.+\.)?[0-9a-f]{32}\.tmp")
 #: Called before each step with its name and path, by tests alone.
 inject: Callable[[str, Path], None] | None = None
 
@@ -47,10 +54,18 @@ def parse_path(text: "str | RunPath") -> RunPath:
     """The path of a run folder as a user writes it: a local path, or a URI of an object store.
 
     Raises:
-        UsageError: a URI of a place that cannot hold a run.
+        UsageError: a URI of a place that cannot hold a run, or what no file can be called.
     """
     if isinstance(text, BucketPath):
         return text
+    if not str(text):
+        raise UsageError("an empty path names no folder; the working folder is a dot.")
+    try:
+        unnamable = b"\0" in os.fsencode(text)
+    except UnicodeEncodeError:
+        unnamable = True
+    if unnamable:
+        raise UsageError(f"{text} cannot be the name of a file: it holds a character that no name can have.")
     if isinstance(text, Path):
         # A Path made of a URI has lost slashes.
         text = re.sub(r"^file:/(?!/)", "file:///", str(text))
@@ -67,28 +82,57 @@ def uri_of(path: "str | RunPath") -> str:
     return path.uri() if isinstance(path, BucketPath) else str(path)
 
 
+def once(name: str, path: Path, action: Callable[[], R]) -> R:
+    """Do one thing to the disk: the place where tests inject faults.
+
+    Raises:
+        UsageError, RunError: a failure that would come again, as one sentence.
+        OSError: one that may pass, or the answer that a name is missing or taken.
+    """
+    try:
+        if inject:
+            inject(name, path)
+        return action()
+    except _ANSWERS:
+        raise
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise
+        raise of_system(error, path, _DONE.get(name, "be written")) from error
+
+
+# What a step of another name than these does is writing.
+_DONE = {"open": "be read", "read": "be read", "list": "be read"}
+
+
 def retried(name: str, path: Path, action: Callable[[], R]) -> R:
     """Do one thing to the disk, and again while it fails by what may pass, for `RETRY_SECONDS`.
 
     Raises:
         RunError: it failed until then: the disk is full, or out of reach.
-        OSError: any other failure.
+        UsageError: it fails by what will not pass, such as missing rights.
+        FileNotFoundError, FileExistsError: the name is missing or taken.
     """
+    return _repeated(name, path, lambda: once(name, path, action))
+
+
+def _repeated(name: str, path: Path, action: Callable[[], R]) -> R:
     deadline, wait = 0.0, FIRST_WAIT_SECONDS
     while True:
         try:
-            if inject:
-                inject(name, path)
             return action()
+        except _ANSWERS:
+            raise
         except OSError as error:
             if error.errno not in _PASSING:
-                raise
+                raise of_system(error, path, "be written") from error
             now = time.monotonic()
             deadline = deadline or now + RETRY_SECONDS
             if now + wait > deadline:
                 raise RunError(
                     f"{path}: {name} failed for {RETRY_SECONDS:.0f} seconds: {error.strerror or error}. "
-                    + ("Free some space there; " if error.errno in _FULL else "")
+                    + ("Free some space there; " if error.errno in FULL else "")
+                    + ("Raise the limit of open files (ulimit -n); " if error.errno == errno.EMFILE else "")
                     + "what was finished is kept, and the same command goes on from there."
                 ) from error
         time.sleep(wait)
@@ -96,16 +140,37 @@ def retried(name: str, path: Path, action: Callable[[], R]) -> R:
 
 
 def flush(path: Path) -> None:
-    """Force a file or a folder's entries to the disk, so that a crash after the rename cannot show an empty file."""
+    """Force a file or a folder's entries to the disk, so that a crash after the rename cannot show an empty file.
 
-    def action() -> None:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    Raises:
+        OSError: the bytes of a file may be lost. Flushing again would not bring them back, although it would succeed:
+            the file must be written anew.
+        RunError: the entries of a folder could not be flushed for `RETRY_SECONDS`.
+    """
+    descriptor = retried("open", path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            _flush_folder(path, descriptor)
+        else:
+            once("fsync", path, lambda: os.fsync(descriptor))
+    finally:
+        os.close(descriptor)
 
-    retried("fsync", path, action)
+
+def _flush_folder(path: Path, descriptor: int) -> None:
+    failed = False
+
+    def attempt() -> None:
+        nonlocal failed
+        if failed:
+            # An entry made and removed gives the next flush the folder to write once more.
+            touched = path / f".{uuid.uuid4().hex}.tmp"
+            touched.touch()
+            touched.unlink()
+        failed = True
+        once("fsync", path, lambda: os.fsync(descriptor))
+
+    _repeated("fsync", path, attempt)
 
 
 def move(source: Path, target: Path) -> None:
@@ -114,8 +179,30 @@ def move(source: Path, target: Path) -> None:
     flush(target.parent)
 
 
+def make_folder(path: RunPath, parents: bool = False, exist_ok: bool = True) -> None:
+    """Make a folder, as `Path.mkdir` does; nothing in an object store.
+
+    Raises:
+        UsageError: it cannot be made there, or a file has its name.
+        FileExistsError: it is there, unless that is `exist_ok`.
+    """
+    if isinstance(path, BucketPath):
+        return
+    try:
+        retried("mkdir", path, lambda: path.mkdir(parents=parents, exist_ok=exist_ok))
+    except FileExistsError as error:
+        if exist_ok:
+            raise UsageError(f"{path} cannot be written: it is a file. Name a folder.") from error
+        raise
+
+
+def is_litter(name: str) -> bool:
+    """Whether a file's name is of those that hold half of a file until it is published."""
+    return bool(_LITTER.fullmatch(name))
+
+
 class NewFile(io.RawIOBase):
-    """A new file whose writes go through `retried`: each has its place, so that it can be repeated after half of it."""
+    """A new file whose writes are repeated while they fail: each has its place, to be repeated after half of it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -144,18 +231,42 @@ class NewFile(io.RawIOBase):
 
     def close(self) -> None:
         """Close it; only `publish` flushes it to the disk."""
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
+        try:
+            if not self.closed:
+                os.close(self._descriptor)
+        finally:
+            super().close()
 
 
 def write(path: RunPath, content: bytes) -> None:
-    """Publish a small file, in the place of what had its name."""
+    """Publish a small file, in the place of what had its name; again from the beginning while a flush fails."""
     if isinstance(path, BucketPath):
         path.write_bytes(content)
         return
-    with publish(path) as temporary, NewFile(temporary) as file:
-        file.write(content)
+
+    def attempt() -> None:
+        with publish(path) as temporary, NewFile(temporary) as file:
+            file.write(content)
+
+    _repeated("fsync", path, attempt)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file of a folder that nobody reads yet (see `publish_folder`), and flush it.
+
+    As `write`, but without a rename: a new name would be a new entry each time.
+    """
+
+    def attempt() -> None:
+        try:
+            with NewFile(path) as file:
+                file.write(content)
+            flush(path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    _repeated("fsync", path, attempt)
 
 
 @contextlib.contextmanager
@@ -166,11 +277,16 @@ def scratch(folder: RunPath) -> Iterator[Path]:
     try:
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what keeps it from being written comes first
+            temporary.unlink(missing_ok=True)
 
 
 def put(temporary: Path, path: RunPath) -> None:
-    """Publish a file of `scratch`, in the place of what had its name."""
+    """Publish a file of `scratch`, in the place of what had its name.
+
+    Raises:
+        OSError: a flush failed: the file must be written anew.
+    """
     if isinstance(path, BucketPath):
         path.upload(temporary)
         return
@@ -181,7 +297,11 @@ def put(temporary: Path, path: RunPath) -> None:
 
 @contextlib.contextmanager
 def publish(path: RunPath) -> Iterator[Path]:
-    """Yield a temporary path to write a file to; on success it takes the place of `path`, on failure it is removed."""
+    """Yield a temporary path to write a file to; on success it takes the place of `path`, on failure it is removed.
+
+    Raises:
+        OSError: a flush failed: the file must be written anew.
+    """
     with scratch(path.parent) as temporary:
         yield temporary
         put(temporary, path)
@@ -204,21 +324,24 @@ def publish_folder(folder: RunPath, last: str = "manifest.json") -> Iterator[Pat
             names = {file.name for file in files}
             folder.delete([folder / gone for gone in folder.sizes().keys() - names])
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent, parents=True)
     temporary = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.tmp"
-    temporary.mkdir()
+    make_folder(temporary, exist_ok=False)
+    # A folder cannot be replaced by rename while it has entries: the old one steps aside first.
+    old = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.old"
     try:
         yield temporary
         for file in temporary.rglob("*"):
             flush(file)
         flush(temporary)
-        # A folder cannot be replaced by rename while it has entries: the old one steps aside first.
-        old = folder.parent / f".{folder.name}.{uuid.uuid4().hex}.old"
         if folder.exists():
             retried("rename", old, lambda: folder.rename(old))
         retried("rename", folder, lambda: temporary.rename(folder))
         shutil.rmtree(old, ignore_errors=True)
     except BaseException:
+        if old.exists() and not folder.exists():
+            with contextlib.suppress(OSError):
+                old.rename(folder)
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     flush(folder.parent)
@@ -232,24 +355,35 @@ def create_if_absent(path: RunPath, content: bytes) -> bool:
     """
     if isinstance(path, BucketPath):
         return path.create(content)
+    return _repeated("fsync", path, lambda: _created(path, content))
+
+
+def _created(path: Path, content: bytes) -> bool:
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+
+    def link() -> None:
+        try:
+            path.hardlink_to(temporary)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            raise RunError(
+                f"{path.parent} lies on a file system without hard links, which a run needs: name another folder."
+            ) from error
+
     try:
         with NewFile(temporary) as file:
             file.write(content)
         flush(temporary)
         try:
-            retried("link", path, lambda: path.hardlink_to(temporary))
-        except OSError as error:
-            if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise RunError(
-                    f"{path.parent} lies on a file system without hard links, which a run needs: name another folder."
-                ) from error
-            if not isinstance(error, FileExistsError):
-                raise
+            retried("link", path, link)
+        except FileExistsError:
             # The answer to a link can be lost on NFS, and its repetition finds the name taken: the links tell by whom.
-            return temporary.stat().st_nlink > 1
+            if temporary.stat().st_nlink == 1:
+                return False
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what keeps it from being written comes first
+            temporary.unlink(missing_ok=True)
     flush(path.parent)
     return True
 
@@ -280,6 +414,10 @@ def sizes(folder: RunPath) -> dict[str, int]:
     """Bytes of each file in a folder, by name."""
     if isinstance(folder, BucketPath):
         return folder.sizes()
+    return retried("list", folder, lambda: _sizes(folder))
+
+
+def _sizes(folder: Path) -> dict[str, int]:
     with os.scandir(folder) as entries:
         return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
@@ -299,6 +437,10 @@ def sha256(path: RunPath) -> str:
         while data := whole.read(1 << 20):
             digests.update(data)
         return digests.hexdigest()
+    return retried("read", path, lambda: _sha256(path))
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -311,10 +453,9 @@ def sealed(value: dict[str, Any]) -> bytes:
 def unsealed(path: RunPath) -> dict[str, Any] | None:
     """Read back what `sealed` gave; None where the file is damaged or missing."""
     try:
-        content = path.read_bytes() if isinstance(path, BucketPath) else retried("read", path, path.read_bytes)
-        value: dict[str, Any] = json.loads(content.decode("utf-8", "surrogatepass"))
+        value: dict[str, Any] = json.loads(_content(path).decode("utf-8", "surrogatepass"))
         return value if value.pop("checksum") == _checksum(value) else None
-    except (ValueError, KeyError, AttributeError, TypeError, FileNotFoundError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, FileNotFoundError):
         return None
 
 
@@ -339,6 +480,10 @@ def read_json(path: RunPath) -> Any:
         FormatError: the file is not JSON.
     """
     try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
+        return json.loads(_content(path))
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is damaged: it does not hold JSON ({error}). Restore or rebuild it.") from error
+
+
+def _content(path: RunPath) -> bytes:
+    return path.read_bytes() if isinstance(path, BucketPath) else retried("read", path, path.read_bytes)
