@@ -88,9 +88,11 @@ def _evaluated(names: list[str], on: _On, source: Given[Source], measure: Given[
     if on.table is None and not on.text and on.parallel is None:
         raise UsageError("say what to measure on: --table RUN, --text PATH or --parallel FILE.")
     if not on.text:
-        source.refuse("without --text")
+        source.refuse("here: it goes with --text")
     if not on.text and on.parallel is None:
-        measure.refuse("on a table: it holds words, not text", "reference", "segmenter", "word_list")
+        measure.refuse("here: it goes with --text or --parallel", "segmenter", "word_list")
+    if on.parallel is None:
+        measure.refuse("here: it goes with --parallel", "reference")
     options = measure.build()
     words = _lines(options.word_list) if options.word_list else []
     corpora = []
@@ -98,7 +100,7 @@ def _evaluated(names: list[str], on: _On, source: Given[Source], measure: Given[
         named = named_paths(on.text)
         corpora.append(read_texts([source.build(name=name, paths=paths) for name, paths in named.items()]))
     if on.parallel:
-        corpora.append(read_parallel(Path(on.parallel)))
+        corpora.append(read_parallel(on.parallel))
     counts = CountTable.open(on.table) if on.table else None
     evaluations = []
     for name in names:
@@ -147,24 +149,30 @@ def balance(
         Only("vocab_size", "min_pair_count", "min_word_count", "max_token_bytes", "driver_memory"),
     ],
     balance: Given[BalanceOptions],
+    export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
     """Find the mixture under which languages cost the same; learn takes it with --mixture."""
     from dist_bpe.corpus.heldout import read_parallel, read_texts
     from dist_bpe.evaluation.balance import plot as draw
-    from dist_bpe.run.balance import Sets, balance_run
+    from dist_bpe.run.balance import Sets, Target, balance_run
 
     if "vocab_size" not in learn.values:
         raise UsageError("say how large the vocabulary is to be with --vocab-size.")
     if dev and text:
         raise UsageError("--dev and --text exclude each other.")
+    if "search" in balance.values or "premium" in balance.values:
+        reason = "on a search, which tries temperatures and dials of its own"
+        balance.refuse(reason, "caps", "floors", "beta", "tolerance", "frontier")
+        if plot:
+            raise UsageError(f"--plot has no effect {reason}.")
     learning = learn.build()
     options = balance.build(**({"frontier": True} if plot else {}))
-    held_out = read_parallel(Path(dev)) if dev else None
+    held_out = read_parallel(dev) if dev else None
     if text:
         held_out = read_texts([Source(name, paths) for name, paths in named_paths(text).items()])
-    sets = Sets(held_out, read_parallel(Path(test)) if test else None)
+    sets = Sets(held_out, read_parallel(test) if test else None)
     steps = new_progress(log_format)
-    report = balance_run(run, learning, options, sets, output, steps)
+    report = balance_run(run, learning, options, sets, Target(output, export.build().overwrite), steps)
     if plot:
         draw(report.tried, Path(plot))
     if json:
@@ -196,10 +204,13 @@ def split(
     if not 0 < dev < 1:
         raise UsageError(f"--dev {dev:g} must lie between 0 and 1.")
     paths = [output / "dev.parquet", output / "test.parquet"]
-    for path in paths:
-        if path.exists() and not export.build().overwrite:
-            raise UsageError(f"{path} is there already; name another folder, or replace it with --overwrite.")
     sides = split_documents(read_parallel(parallel), seed, dev)
+    there = [path for path in paths if path.exists()]
+    if there and not export.build().overwrite:
+        found = [read_parallel(path) for path in there]
+        same = [(side.texts, side.documents) for path, side in zip(paths, sides, strict=True) if path in there]
+        if [(held.texts, held.documents) for held in found] != same:
+            raise UsageError(f"{there[0]} is there already; name another folder, or replace it with --overwrite.")
     output.mkdir(parents=True, exist_ok=True)
     for path, side in zip(paths, sides, strict=True):
         write_parallel(side, path)

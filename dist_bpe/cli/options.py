@@ -9,6 +9,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from glob import iglob
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -18,7 +19,7 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from dist_bpe.corpus.source import Source
-from dist_bpe.counting.options import CountOptions
+from dist_bpe.counting.options import CountOptions, WordList
 from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
@@ -152,7 +153,7 @@ def with_options(function: Command) -> Command:
             for flag in _flags(name, field)
         ]
         taken[parameter.name] = (model, flags)
-        heading = inspect.cleandoc(model.__doc__).partition("\n")[0].partition(":")[0].rstrip(".")
+        heading = _heading(model).partition(":")[0].rstrip(".")
         sections |= {flag.parameter.name: heading for flag in flags}
 
     @functools.wraps(function)
@@ -168,6 +169,11 @@ def with_options(function: Command) -> Command:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.sections = sections  # type: ignore[attr-defined]
     return cast(Command, run)
+
+
+def _heading(model: Any) -> str:
+    """The first sentence of a model's docstring."""
+    return inspect.cleandoc(model.__doc__).partition("\n")[0].partition(". ")[0].rstrip(".") + "."
 
 
 def _flags(name: str, field: FieldInfo) -> Iterable[_Taken]:
@@ -266,11 +272,30 @@ def in_flags(model: Any) -> Callable[[Location], str]:
 # ---- what commands share
 
 
+def _matches(pattern: str) -> bool:
+    return any(True for _ in iglob(pattern))  # noqa: PTH207  # a path that may be absolute, or hold links
+
+
 def named_path(value: str) -> tuple[str, str]:
-    """A name and a path from NAME=PATH or PATH."""
+    """A name and a path from NAME=PATH or PATH.
+
+    Raises:
+        UsageError: the name or the path is empty, as where a variable of the shell is not set.
+    """
     name, equals, path = value.partition("=")
-    # A path may hold an equals sign itself (`lang=de/part.parquet`): what exists is a path.
-    return ("corpus", value) if not equals or not name or "/" in name or Path(value).exists() else (name, path)
+    # A path may hold an equals sign itself (`lang=de/part.parquet`, `lang=*/*.parquet`): what is there is a path.
+    if (
+        not equals
+        or any(sign in name for sign in ("/", "*", "?", "[", "://"))
+        or Path(value).exists()
+        or _matches(value)
+    ):
+        if not value:
+            raise UsageError("an input is empty: name a file, folder, glob or URI.")
+        return "corpus", value
+    if not name or not path:
+        raise UsageError(f"{value!r} has no {'path' if name else 'name'}: write NAME=PATH, or a path.")
+    return name, path
 
 
 def named_paths(values: Iterable[str]) -> dict[str, list[str]]:
@@ -366,13 +391,14 @@ def document() -> str:
         ("[mixture]", "Mixture", Mixture),
         ("[learn]", "learn", LearnOptions),
         ("[engine]", "count", EngineOptions),
+        ("", "WordList", WordList),
         ("", "", ExportOptions),
         ("", "", MeasureOptions),
         ("", "", BalanceOptions),
     ]
     text = ""
     for table, function, model in sections:
-        text += f"\n## {inspect.cleandoc(model.__doc__).partition(chr(10))[0]}\n\n"
+        text += f"\n## {_heading(model)}\n\n"
         places = [f"`{table}` in a file"] if table else ["The top of a file"] if model is ExportOptions else []
         places += [", ".join(f"`dist_bpe.{name}`" for name in function.split(", "))] if function else []
         if places:

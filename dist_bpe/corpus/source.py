@@ -94,6 +94,11 @@ class Source:
             _refuse(self.name, self.documents)
         if self.documents is not None and self.paths:
             raise UsageError(f"source {self.name!r}: give either paths or documents.")
+        if self.seed and self.sample_fraction == 1 and self.max_bytes is None:
+            raise UsageError(
+                f"source {self.name!r}: a seed has no effect without a sample: give sample_fraction or max_bytes "
+                "(--sample-fraction, --max-bytes), or leave it out."
+            )
 
     def list_of_paths(self) -> list[str]:
         """The paths as a list."""

@@ -102,7 +102,8 @@ def count_shard(task: CountTask) -> dict[str, Any]:
     """
     staging = task.staging
     commit = staging / f"{task.name}.json"
-    if held := unsealed(commit):
+    held = unsealed(commit)
+    if held and held["key"] == list(task.key):
         return held
     attempt = uuid.uuid4().hex[:12]
     options = task.options

@@ -54,6 +54,21 @@ class _Rows(NamedTuple):
     numbers: Sequence[int]
 
 
+def described(lists: Sequence[WordList]) -> list[dict[str, Any]]:
+    """What tells lists from others without reading them: their options, and size and time of each file.
+
+    Raises:
+        SourceError: no such file.
+    """
+    found = []
+    for words_of in lists:
+        there = finding.find(words_of.name, words_of.paths, words_of.format, EXTENSIONS, WORD_FORMATS)
+        files = [[path, file.size, file.modified] for path, (file, _) in sorted(there.files.items())]
+        options = {name: getattr(words_of, name) for name in ("name", "word", "count", "source", "format")}
+        found.append({**options, "files": files})
+    return found
+
+
 def gather(
     lists: Sequence[WordList], staging: Path, partitions: int, table_bytes: int, pattern: Pattern
 ) -> tuple[list[dict[str, Any]], list[str]]:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import ByteSize
+from pydantic import ByteSize, model_validator
 
 from dist_bpe.options import Options, option
 
@@ -29,3 +29,9 @@ class EngineOptions(Options):
         metavar="SECONDS",
         gt=0,
     )
+
+    @model_validator(mode="after")
+    def _of_ray_alone(self) -> "EngineOptions":
+        if self.engine == "local" and self.address is not None:
+            raise ValueError("address has no effect with the engine local: leave one of them out")
+        return self

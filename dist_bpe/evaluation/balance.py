@@ -159,20 +159,6 @@ def frontier(trainer: Trainer, balanced: Outcome, rounds: int = 3) -> list[tuple
     return [*points, ("balanced", balanced)]
 
 
-def refuse_beside_search(**options: bool) -> None:
-    """Raise for options that a search takes no notice of; each is given by its name, with whether it was asked for.
-
-    Raises:
-        UsageError: one was.
-    """
-    for name, asked in options.items():
-        if asked:
-            raise UsageError(
-                f"{name} has no effect on a search, which tries temperatures and dials of its own: leave it out, or "
-                "the search."
-            )
-
-
 def search(
     trainer: Trainer, reference: str, *, premium: float | None = None, rounds: int = 24
 ) -> tuple[str, Outcome, list[tuple[str, Outcome]]]:

@@ -182,35 +182,6 @@ def segment(text: str, segmenter: str) -> list[str]:
 # ---- measuring
 
 
-def refuse_idle(
-    *,
-    text: bool,
-    parallel: bool,
-    segmenter: str | None = None,
-    word_list: bool = False,
-    reference: str | None = None,
-    text_column: str | None = None,
-    group_by: str | None = None,
-) -> None:
-    """Raise for options of measuring that would do nothing, given what is measured on; None is an option not given.
-
-    A count table has words already, cut by its pattern, and no documents. Premiums are of parallel text.
-
-    Raises:
-        UsageError: there is one; it says what would give it a meaning.
-    """
-    idle = [
-        ("--segmenter", segmenter is not None, text or parallel, "--text or --parallel"),
-        ("--word-list", word_list, text or parallel, "--text or --parallel"),
-        ("--reference", reference is not None, parallel, "--parallel"),
-        ("--text-column", text_column is not None, text, "--text"),
-        ("--group-by", group_by is not None, text, "--text"),
-    ]
-    for option, given, used, way_out in idle:
-        if given and not used:
-            raise UsageError(f"{option} has no effect here: it goes with {way_out}.")
-
-
 def on_texts(
     tokenizer: Tokenizer,
     corpus: HeldOut,

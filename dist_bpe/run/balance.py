@@ -1,14 +1,17 @@
 """From a table to a mixture under which languages cost the same, and its file."""
 
+import hashlib
+import json
 import math
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dist_bpe import memory
 from dist_bpe.corpus.heldout import HeldOut, refuse_overlap
 from dist_bpe.counting.table import CountTable
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import RunError, UsageError
 from dist_bpe.evaluation.balance import balance, balance_warnings, bound_warnings, frontier, search
 from dist_bpe.evaluation.options import BalanceOptions
 from dist_bpe.learning.memory import check_memory
@@ -16,7 +19,8 @@ from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.learning.trainer import Outcome, Trainer
 from dist_bpe.progress import Progress, human_bytes
-from dist_bpe.storage.files import RunPath, parse_path, to_json, write
+from dist_bpe.run.resume import claimed
+from dist_bpe.storage.files import RunPath, make_folder, parse_path, to_json, write
 from dist_bpe.storage.layout import MIXTURES
 
 
@@ -25,6 +29,13 @@ class Sets(NamedTuple):
 
     dev: HeldOut | None = None
     test: HeldOut | None = None
+
+
+class Target(NamedTuple):
+    """Where the mixture goes: a TOML file, by default `mixtures/balanced.toml` in the run; and what it may replace."""
+
+    output: str | RunPath | None = None
+    overwrite: bool = False
 
 
 @dataclass
@@ -55,7 +66,7 @@ def balance_run(
     learn: LearnOptions,
     options: BalanceOptions,
     sets: Sets,
-    output: str | RunPath | None = None,
+    target: Target | None = None,
     progress: Progress | None = None,
 ) -> BalanceReport:
     """Find the mixture under which languages cost the same (or the best one of a search) and write it as a file.
@@ -65,16 +76,71 @@ def balance_run(
         learn: size and thresholds of the vocabulary; its mixture is not looked at.
         options: how far, how often, within which bounds; with a premium, a mixture is searched for.
         sets: what costs are measured on.
-        output: the TOML file for the mixture; a JSON file beside it holds the report. By default
-            `mixtures/balanced.toml` in the run folder.
+        target: the TOML file for the mixture; a JSON file beside it holds the report. The mixture of the same table
+            and options that is there already is made again, to the same bytes; any other one is left alone unless it
+            may be replaced, and one that was edited, or was not made here, in any case.
         progress: who is told how it goes.
 
     Raises:
         UsageError: development and test text overlap, options that cannot work, or too little memory.
+        RunError: another mixture is there, or another process makes one of this name at this moment.
     """
     table = CountTable.open(run)
     progress = progress or Progress()
     progress.fields["run"] = str(parse_path(run))
+    target = target or Target()
+    file = parse_path(target.output) if target.output else table.folder.parent / MIXTURES / "balanced.toml"
+    if file.suffix != ".toml":
+        raise UsageError(f"{file} is no name for a mixture, which is a TOML file: end it in .toml.")
+    made_from = {
+        "table": table.digest,
+        "learn": learn.model_dump(mode="json", exclude={"mixture", "driver_memory"}),
+        "balance": options.model_dump(mode="json"),
+        **({"development": sets.dev.digest()} if sets.dev else {}),
+        **({"test": sets.test.digest()} if sets.test else {}),
+    }
+    run, name = table.folder.parent, file.name.removesuffix(".toml")
+    with claimed(run, MIXTURES, [name], progress) if file.parent == run / MIXTURES else nullcontext():
+        _refuse_other(file, json.loads(to_json(made_from)), target.overwrite)
+        report = _balanced(table, learn, options, sets, progress)
+        report.file = file
+        make_folder(file.parent, parents=True)
+        content = report.best[1].mixture.as_toml().encode() if report.best else b""
+        made = {"mixture": hashlib.sha256(content).hexdigest(), "made_from": made_from}
+        write(file, content)
+        write(file.with_suffix(".json"), to_json(report.as_json() | made))
+    return report
+
+
+def _refuse_other(file: RunPath, made_from: dict[str, Any], overwrite: bool) -> None:
+    """Refuse to replace a mixture or report that is not ours, is not what it was, or was made of something else.
+
+    Raises:
+        RunError: it is one of these.
+    """
+    beside = file.with_suffix(".json")
+    if not file.exists() and not beside.exists():
+        return
+    try:
+        told = json.loads(beside.read_bytes())
+        ours = hashlib.sha256(file.read_bytes()).hexdigest() == told["mixture"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        told, ours = {}, False
+    if not ours:
+        raise RunError(
+            f"{file} or {beside.name} beside it was edited since, or was not made here, and is not replaced: name "
+            "another file with --output, or move these away."
+        )
+    if told.get("made_from") != made_from and not overwrite:
+        raise RunError(
+            f"{file} is there already, made from another table or by other options: name another file with --output, "
+            "or replace it with --overwrite."
+        )
+
+
+def _balanced(
+    table: CountTable, learn: LearnOptions, options: BalanceOptions, sets: Sets, progress: Progress
+) -> BalanceReport:
     specials, dev, test = table.specials, sets.dev, sets.test
     reference, rounds, caps, floors = options.reference, options.rounds, options.caps, options.floors
     if dev is not None and test is not None:
@@ -119,8 +185,4 @@ def balance_run(
     if test is not None:
         judge = Trainer(table, learn, specials, test, words=trainer.words)
         report.test = judge.measure(best.mixture, best.merges, time.perf_counter())
-    report.file = parse_path(output) if output else table.folder.parent / MIXTURES / "balanced.toml"
-    report.file.parent.mkdir(parents=True, exist_ok=True)
-    write(report.file, best.mixture.as_toml().encode())
-    write(report.file.with_suffix(".json"), to_json(report.as_json()))
     return report

@@ -14,7 +14,7 @@ from dist_bpe import __version__, memory
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import Plan, plan
 from dist_bpe.counting.options import CountOptions
-from dist_bpe.counting.table import CountTable, manifest
+from dist_bpe.counting.table import CountTable, dropped_words, manifest
 from dist_bpe.counting.tasks import (
     FAN_IN,
     CountTask,
@@ -30,16 +30,16 @@ from dist_bpe.engine.ledger import Ledger, Listener
 from dist_bpe.engine.metrics import exported
 from dist_bpe.engine.open import open_engine
 from dist_bpe.errors import DamagedRunError, RunError, SourceError, UsageError
-from dist_bpe.pretokenize.checks import resolve, warnings_for
+from dist_bpe.pretokenize.checks import resolve, syllable_advice, warnings_for
 from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.run.config import RunConfig
-from dist_bpe.run.lease import Lease, holder, lease
+from dist_bpe.run.lease import Lease
 from dist_bpe.run.publish import publish_table
 from dist_bpe.run.report import RunReport
-from dist_bpe.run.resume import begin_or_resume, fingerprint, leave_or_remove, remove_if_empty
+from dist_bpe.run.resume import begin_or_resume, fingerprint, leave_or_remove, owned
 from dist_bpe.storage import places
 from dist_bpe.storage.files import RunPath, parse_path, remove, to_json, write
-from dist_bpe.storage.layout import COUNTS, LEASE, REPORT
+from dist_bpe.storage.layout import COUNTS, REPORT
 from dist_bpe.vocabulary.data import check_special_tokens
 
 # What spills and parts take at most of the text they were counted from; it is a tenth of that more often than not.
@@ -48,7 +48,6 @@ STAGED_SHARE = 0.25
 MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
-KEEPS_MARKS = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
 
 
 class Counted(NamedTuple):
@@ -63,7 +62,7 @@ def run_count(config: RunConfig, progress: Progress) -> Counted:
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
     output = parse_path(config.output)
-    if output.exists() and not output.is_dir():
+    if output.exists() and not output.is_dir():  # before the plan, which takes time
         raise UsageError(f"the output {output} is a file; name a folder.")
     progress.fields["run"] = places.redacted(config.output)
     with progress.stage("plan", unit="files") as stage:
@@ -79,42 +78,23 @@ def run_count(config: RunConfig, progress: Progress) -> Counted:
         progress.warn(text)
     options = config.count.model_dump(mode="json", exclude={"table_bytes"})
     options |= {"pattern": pattern.regex, "special_tokens": sorted(config.count.special_texts)}
-    fresh = not output.exists()
     left_out: dict[str, Any] = {}
-    try:
-        with contextlib.ExitStack() as stack:
-            try:
-                output.mkdir(parents=True, exist_ok=True)
-                (output / LEASE).mkdir(exist_ok=True)
-                before = holder(output)
-                owned = stack.enter_context(lease(output, progress.say))
-            except OSError as error:
-                raise UsageError(
-                    f"{output} cannot be written: {error.strerror or error}. Name another folder."
-                ) from error
-            if before and not before.released:
-                progress.tell("run_taken_over", host=before.host, pid=before.pid)
-            progress.tell(
-                "run_began", version=__version__, host=socket.gethostname(), pid=os.getpid(), lease=owned.number,
-                engine=config.engine.engine, files=len(planned.files), bytes=planned.bytes, shards=len(planned.shards),
-            )  # fmt: skip
-            begin_or_resume(output, owned, fingerprint(planned, config.sources, options), config, progress)
-            counted = owned.staging.exists()
-            if counted:
-                left_out = _Counting(output, owned, planned, config, progress).run()
-            table = CountTable.open(output)
-            for text in warnings_about(table, config.count):
-                progress.warn(text)
-            if counted or not (output / REPORT).exists():
-                report = RunReport(
-                    config.output, table, progress.records, warnings=progress.warnings, left_out=left_out
-                )
-                owned.check(now=True)
-                write(output / REPORT, to_json(report.as_json()))
-    except BaseException:
-        if fresh:
-            remove_if_empty(output)
-        raise
+    with owned(output, progress) as held:
+        progress.tell(
+            "run_began", version=__version__, host=socket.gethostname(), pid=os.getpid(), lease=held.number,
+            engine=config.engine.engine, files=len(planned.files), bytes=planned.bytes, shards=len(planned.shards),
+        )  # fmt: skip
+        begin_or_resume(output, held, fingerprint(planned, config.sources, options), config, progress)
+        counted = held.staging.exists()
+        if counted:
+            left_out = _Counting(output, held, planned, config, progress).run()
+        table = CountTable.open(output)
+        for text in warnings_about(table, config.count):
+            progress.warn(text)
+        if counted or not (output / REPORT).exists():
+            report = RunReport(config.output, table, progress.records, warnings=progress.warnings, left_out=left_out)
+            held.check(now=True)
+            write(output / REPORT, to_json(report.as_json()))
     return Counted(table, left_out)
 
 
@@ -122,10 +102,11 @@ def warnings_about(table: CountTable, options: CountOptions) -> list[str]:
     """Sentences about a pattern that cuts too much or nothing."""
     found = []
     cut = [name for name, source in table.sources.items() if source.mark_words > MARK_SHARE * source.words]
-    if cut:
+    advice = syllable_advice(resolve(options.pattern))
+    if cut and advice:
         found.append(
             f"the pattern {options.pattern!r} cuts syllables apart (words that begin with a combining mark) in: "
-            f"{', '.join(cut)}. Their text costs more tokens than it needs to; {KEEPS_MARKS}"
+            f"{', '.join(cut)}. Their text costs more tokens than it needs to; {advice}"
         )
     long = [f"{name} ({source.cut_words:,})" for name, source in table.sources.items() if source.cut_words]
     if long:
@@ -137,7 +118,8 @@ def warnings_about(table: CountTable, options: CountOptions) -> list[str]:
     documents = sum(source.documents for source in table.sources.values())
     if total <= documents and documents > 1 and options.pattern != "none":
         found.append(f"the pattern {options.pattern!r} left each document whole: it splits nothing here.")
-    return found
+    dropped = dropped_words(table)
+    return [*found, dropped] if dropped else found
 
 
 @dataclass(frozen=True)
@@ -242,7 +224,12 @@ class _Counting:
             remove(self.owned.staging)  # there is nothing to go on with
             files = self.planned.files
             looked = ", ".join(file.path for file in files[:5]) + (", …" if len(files) > 5 else "")
-            raise SourceError(f"no text found: all rows are empty, null or left out (files looked at: {looked}).")
+            bad = Skipped.total(commit["skipped"] for commit in commits).files
+            why = "; ".join(f"{path} was not read to its end: {reason}" for path, reason in sorted(bad.items())[:3])
+            raise SourceError(
+                f"no text found: all rows are empty, null or left out (files looked at: {looked})."
+                + (f" {why}{'; …' if len(bad) > 3 else ''}." if bad else "")
+            )
         return commits
 
     def _merged(self, engine: Engine, commits: Sequence[dict[str, Any]], first: bool) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 """One driver at a time: who owns a run folder, and how the writes of whoever owned it before are kept out.
 
 `RUN/lease/` holds one file whose name is a number, with its owner inside and a heartbeat that the owner raises every
-few seconds. Whoever wants the run makes the file of the next number, which one alone can; the owner before must have said
-that it ended, be a process of this machine that is gone, or let its heartbeat stand still for `DEAD_SECONDS`. Clocks of
-different machines are never compared. A lease that cannot be read, damaged or put there by something else, is taken for
-that of an owner on another machine: its bytes, such as they are, must stand still as long.
+few seconds. Whoever wants the run makes the file of the next number, which one alone can; the owner before must have
+said that it ended, be a process of this machine that is gone, or let its heartbeat stand still for `DEAD_SECONDS`.
+Clocks of different machines are never compared. A lease that cannot be read, damaged or put there by something else, is
+taken for that of an owner on another machine: its bytes, such as they are, must stand still as long.
 
 The new owner then renames `RUN/staging/<its predecessor's number>` to its own number. That is the fence: all that a
 driver and its workers write on the way to a finished table lies below that path, and it leads nowhere any more for one

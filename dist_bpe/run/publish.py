@@ -11,11 +11,12 @@ from typing import Any
 from dist_bpe.counting.options import CountOptions, WordList
 from dist_bpe.counting.table import CountTable, add_tables, manifest
 from dist_bpe.counting.tasks import merge_part, merge_tasks
-from dist_bpe.counting.wordlists import gather
+from dist_bpe.counting.wordlists import described, gather
 from dist_bpe.errors import RunError, SourceError, UsageError
 from dist_bpe.pretokenize.checks import resolve, warnings_for
 from dist_bpe.progress import Progress
 from dist_bpe.run.lease import Lease
+from dist_bpe.run.resume import owned, refuse_foreign_table
 from dist_bpe.storage.bucket import BucketPath
 from dist_bpe.storage.files import (
     RunPath,
@@ -111,7 +112,7 @@ def _publish_objects(
 
 
 def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bool, progress: Progress) -> CountTable:
-    """Add the count tables of run folders into another; see `add_tables`."""
+    """Add the count tables of run folders into another; see `add_tables`. The same sum is left as it is."""
     output = parse_path(output)
     progress.fields["run"] = str(output)
     tables = [CountTable.open(run) for run in runs]
@@ -119,17 +120,23 @@ def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bo
         raise UsageError(f"{output} is one of the runs to add: name another folder for the sum.")
     if len(tables) < 2:
         raise UsageError("name at least two run folders to add.")
-    _refuse_other_table(output, overwrite)
-    with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
-        add_tables(tables, folder)
-        stage.advance(len(tables[0].parts))
-    return CountTable.open(output)
+    planned = {"added": sorted(table.digest for table in tables)}
+    with owned(output, progress) as held:
+        if _is_there(output, planned, overwrite, "add", progress):
+            return CountTable.open(output)
+        with progress.stage("add", len(tables[0].parts), "parts") as stage, publish_folder(output / COUNTS) as folder:
+            add_tables(tables, folder)
+            held.check(now=True)
+            stage.advance(len(tables[0].parts))
+        table = CountTable.open(output)
+        write(output / PLAN, sealed(planned | {"table": table.digest}))
+    return table
 
 
 def run_import(
     lists: Sequence[WordList], output: str | RunPath, options: CountOptions, overwrite: bool, progress: Progress
 ) -> CountTable:
-    """Gather lists of words into a table; see `api.import_counts`."""
+    """Gather lists of words into a table; see `api.import_counts`. The table of the same lists is left as it is."""
     for name in ("shard_bytes", "max_word_bytes"):
         if getattr(options, name) is not None:
             raise UsageError(f"{name} has no effect on lists of words: leave it out.")
@@ -137,12 +144,10 @@ def run_import(
     progress.fields["run"] = str(output)
     pattern = resolve(options.pattern)
     check_special_tokens(options.special_tokens)
-    _refuse_other_table(output, overwrite)
-    fresh = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        if fresh:
-            stack.callback(lambda: None if (output / COUNTS).exists() else output.rmdir())
+    planned = {"words": described(lists), "options": options.model_dump(mode="json", exclude={"table_bytes"})}
+    with owned(output, progress) as held, contextlib.ExitStack() as stack:
+        if _is_there(output, planned, overwrite, "gather", progress):
+            return CountTable.open(output)
         where = output if isinstance(output, Path) else None
         staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".import-", dir=where)))
         with progress.stage("gather", unit="words") as stage:
@@ -157,10 +162,26 @@ def run_import(
             for task in merge_tasks(commits, staging, options):
                 parts.append(merge_part(task))
                 stage.advance(1)
+        held.check(now=True)
         publish_table(output, staging, parts, to_json(manifest(options, commits, parts, {})))
-    return CountTable.open(output)
+        table = CountTable.open(output)
+        write(output / PLAN, sealed(planned | {"table": table.digest}))
+    return table
 
 
-def _refuse_other_table(output: RunPath, overwrite: bool) -> None:
-    if (output / COUNTS).exists() and not overwrite:
+def _is_there(output: RunPath, planned: dict[str, Any], overwrite: bool, stage: str, progress: Progress) -> bool:
+    """Whether the very table that is asked for is there already.
+
+    Raises:
+        RunError: another one is, or what is no table; unless it may be replaced.
+    """
+    if not (output / COUNTS).exists():
+        return False
+    if not overwrite:
+        old = unsealed(output / PLAN) or {}
+        if {**planned, "table": old.get("table")} == old and old["table"] == CountTable.open(output).digest:
+            progress.say(f"{stage}: {output / COUNTS} is there already, of the same inputs and options.")
+            return True
         raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+    refuse_foreign_table(output)
+    return False

@@ -2,7 +2,8 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dist_bpe import _core
@@ -10,16 +11,17 @@ from dist_bpe.corpus.plan import Plan
 from dist_bpe.corpus.shard import SPLIT
 from dist_bpe.corpus.source import Source
 from dist_bpe.counting.table import FORMAT_VERSION, CountTable
-from dist_bpe.errors import DistBpeError, RunError
+from dist_bpe.errors import DistBpeError, RunError, UsageError
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import RunConfig
-from dist_bpe.run.lease import RELEASED, Lease
+from dist_bpe.run.lease import RELEASED, Lease, holder, lease
 from dist_bpe.storage.bucket import BucketPath
-from dist_bpe.storage.files import RunPath, move, remove, sealed, unsealed, write
-from dist_bpe.storage.layout import COUNTS, LEASE, PLAN
+from dist_bpe.storage.files import RunPath, make_folder, move, remove, sealed, unsealed, write
+from dist_bpe.storage.layout import COUNTS, LEASE, MANIFEST, PLAN, STAGING, claim
 
 MOST_SHOWN = 5
 PATTERN = "pattern"
+_PART = re.compile(r"part-\d{5,}-[0-9a-f]{16}\.parquet")
 
 
 def fingerprint(planned: Plan, sources: list[Source], options: dict[str, Any]) -> dict[str, Any] | None:
@@ -98,6 +100,76 @@ def shown(texts: list[str]) -> str:
     return "; ".join(texts[:MOST_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
 
 
+@contextlib.contextmanager
+def owned(output: RunPath, progress: Progress) -> Iterator[Lease]:
+    """Own a run folder; it is made where there is none, and removed again if this leaves nothing in it.
+
+    Raises:
+        RunError: another driver works on it, or it holds what a run would remove and is of none.
+        UsageError: it cannot be written.
+    """
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"the output {output} is a file; name a folder.")
+    fresh = not output.exists()
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                make_folder(output, parents=True)
+                make_folder(output / LEASE)
+                before = holder(output)
+                if not before and (output / STAGING).exists() and any((output / STAGING).iterdir()):
+                    raise RunError(
+                        f"{output / STAGING} is of no run, and a run would remove what is in it: move it away, or name "
+                        "another folder."
+                    )
+                held = stack.enter_context(lease(output, progress.say))
+            except OSError as error:
+                raise UsageError(
+                    f"{output} cannot be written: {error.strerror or error}. Name another folder."
+                ) from error
+            if before and not before.released:
+                progress.tell("run_taken_over", host=before.host, pid=before.pid)
+            yield held
+    except BaseException:
+        if fresh:
+            remove_if_empty(output)
+        raise
+
+
+@contextlib.contextmanager
+def claimed(run: RunPath, kind: str, names: Iterable[str], progress: Progress) -> Iterator[None]:
+    """Be the only one to make the vocabularies or mixtures of some names in a run.
+
+    Raises:
+        RunError: another process makes one of them at this moment.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in sorted(set(names)):
+            place = claim(run, kind, name)
+            make_folder(place / LEASE, parents=True)
+            stack.enter_context(lease(place, progress.say))
+        yield
+
+
+def refuse_foreign_table(output: RunPath) -> None:
+    """Refuse to replace a folder `counts` that is no count table: a name makes nothing ours.
+
+    Raises:
+        RunError: it has no manifest of a table, or other files.
+    """
+    folder = output / COUNTS
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    marked = False
+    with contextlib.suppress(OSError):
+        marked = b'"count-table"' in (folder / MANIFEST).read_bytes()
+    foreign = next((name for name in sorted(names) if name != MANIFEST and not _PART.fullmatch(name)), None)
+    if names and (foreign or not marked):
+        raise RunError(
+            f"{folder} is no count table of ours ({f'it holds {foreign}' if foreign else 'its manifest is missing'}), "
+            "and is not replaced: move it away, or name another folder."
+        )
+
+
 def begin_or_resume(
     output: RunPath, owned: Lease, planned: dict[str, Any] | None, config: RunConfig, progress: Progress
 ) -> None:
@@ -134,6 +206,7 @@ def begin_or_resume(
             f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
             "folder, or replace it with --overwrite."
         )
+    refuse_foreign_table(output)
     owned.begin()
     staging = owned.staging
     if isinstance(staging, BucketPath):

@@ -1,26 +1,31 @@
 """The whole run, count, learn and export; exports beside others."""
 
+import contextlib
+import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dist_bpe.corpus.heldout import HeldOut
 from dist_bpe.counting.table import CountTable
-from dist_bpe.errors import RunError, UsageError
+from dist_bpe.errors import FormatError, RunError, UsageError
 from dist_bpe.learning.mixture import Weights
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.preparation import SpecialToken
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import ExportOptions, RunConfig
 from dist_bpe.run.count import Counted, run_count
 from dist_bpe.run.learn import Training, run_learn
 from dist_bpe.run.report import RunReport
+from dist_bpe.run.resume import claimed
 from dist_bpe.storage.files import RunPath, parse_path, read_json, sizes, to_json, write
-from dist_bpe.storage.layout import MANIFEST, REPORT, VOCABULARIES
+from dist_bpe.storage.layout import REPORT, VOCABULARIES
 from dist_bpe.vocabulary.data import check_special_tokens
-from dist_bpe.vocabulary.export import DEFAULT_LIBRARIES, export
-from dist_bpe.vocabulary.files import not_carried
+from dist_bpe.vocabulary.export import DEFAULT_LIBRARIES, export, refuse_uncarried
+from dist_bpe.vocabulary.files import chosen_formats, not_carried, read_manifest, refuse_foreign
+from dist_bpe.vocabulary.files import write as write_formats
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 
@@ -34,6 +39,7 @@ def train(config: RunConfig, progress: Progress | None = None, dev: HeldOut | No
     if config.learn is None:
         raise UsageError("the run has no [learn] table; say at least how large the vocabulary is to be: vocab_size.")
     config.learn.merges(config.count.special_tokens)
+    refuse_uncarried(resolve(config.count.pattern), config.formats, libraries_of(config))
     progress = progress or Progress()
     counted = run_count(config, progress)
     return learn_and_export(config.output, counted, config.learn, config, config.count.special_tokens, dev, progress)
@@ -48,51 +54,82 @@ def learn_and_export(
     dev: HeldOut | None,
     progress: Progress,
 ) -> RunReport:
-    """Learn vocabularies of all sizes from a run's table, and export each beside the others."""
-    table = counted.table
+    """Learn vocabularies of all sizes from a run's table, and export each beside the others.
+
+    Those that are there already, of the same table and options, are left as they are.
+
+    Raises:
+        RunError: a vocabulary of a name is there that was made otherwise, or another process makes it at this moment.
+    """
+    table, place = counted.table, parse_path(run)
     check_special_tokens(specials)
     options.merges(specials)
-    folders = _folders(parse_path(run), options, export_options)
+    refuse_uncarried(resolve(table.pattern), export_options.formats, libraries_of(export_options))
+    folders = _folders(place, options, export_options)
     origin = Origin(table, specials, dev)
-    if not export_options.overwrite:
-        weights = None if options.parity else options.mixture.weights(table.sizes(options.mixture.unit))
-        _refuse_finished(folders, lambda size: origin.fingerprints(_of_size(options, size), weights))
-    made: dict[int, _Made] = {}
-    for part in _trainings(options):
-        training = run_learn(table, part, specials, dev, progress)
-        made |= {size: _Made(training, part, size, specials) for size in part.vocab_size}
-    with progress.stage("export", unit="files") as stage:
+    with claimed(place, VOCABULARIES, (folder.name for folder in folders.values()), progress):
+        if not export_options.overwrite:
+            weights = None if options.parity else options.mixture.weights(table.sizes(options.mixture.unit))
+            wanted = {size: origin.fingerprints(_of_size(options, size), weights) for size in folders}
+            if _finished(folders, wanted, export_options.formats):
+                for folder in folders.values():
+                    progress.say(f"learn: {folder} is there already, of the same table and options.")
+                return _report_of(folders, str(run), counted, options, progress)
+            for folder in folders.values():
+                refuse_foreign(folder)
+        made: dict[int, _Made] = {}
+        for part in _trainings(options):
+            training = run_learn(table, part, specials, dev, progress)
+            made |= {size: _Made(training, part, size, specials) for size in part.vocab_size}
+        with progress.stage("export", unit="files") as stage:
+            for size, folder in folders.items():
+                made[size].verification = export(
+                    made[size].vocabulary,
+                    folder,
+                    export_options.formats,
+                    libraries=libraries_of(export_options),
+                    fingerprints=origin.fingerprints(_of_size(options, size), made[size].training.weights),
+                    overwrite=export_options.overwrite,
+                )
+                stage.advance(len(sizes(folder)))
+        for text in not_carried(made[options.largest].vocabulary.data, export_options.formats):
+            progress.warn(text)
+        curve = {size: made[size].training.curve[size] for size in options.vocab_size}
         for size, folder in folders.items():
-            made[size].verification = export(
+            weights = made[size].training.weights
+            report = RunReport(
+                str(run),
+                table,
+                progress.records,
                 made[size].vocabulary,
-                folder,
-                export_options.formats,
-                libraries=libraries_of(export_options),
-                fingerprints=origin.fingerprints(_of_size(options, size), made[size].training.weights),
+                size,
+                weights.rows() if weights and not weights.natural else [],
+                curve[size],
+                curve,
+                made[size].chosen,
+                list(folders.values()),
+                made[size].verification,
+                progress.warnings,
+                counted.left_out,
             )
-            stage.advance(len(sizes(folder)))
-    for text in not_carried(made[options.largest].vocabulary.data, export_options.formats):
-        progress.warn(text)
-    curve = {size: made[size].training.curve[size] for size in options.vocab_size}
-    for size, folder in folders.items():
-        weights = made[size].training.weights
-        report = RunReport(
-            str(run),
-            table,
-            progress.records,
-            made[size].vocabulary,
-            size,
-            weights.rows() if weights and not weights.natural else [],
-            curve[size],
-            curve,
-            made[size].chosen,
-            list(folders.values()),
-            made[size].verification,
-            progress.warnings,
-            counted.left_out,
-        )
-        write(folder / REPORT, to_json(report.as_json()))
+            write(folder / REPORT, to_json(report.as_json()))
     return report  # of the largest, which comes last
+
+
+def _report_of(
+    folders: Mapping[int, RunPath], run: str, counted: Counted, options: LearnOptions, progress: Progress
+) -> RunReport:
+    """The report of vocabularies that were there already: of the largest, from what was written beside it."""
+    folder = folders[options.largest]
+    with contextlib.suppress(FormatError):  # it lies outside of what is checked, and may be damaged
+        then = read_json(folder / REPORT)
+    report = RunReport(run, counted.table, progress.records, Vocabulary.load(folder), options.largest)
+    report.folders, report.warnings, report.left_out = list(folders.values()), progress.warnings, counted.left_out
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, UnboundLocalError):
+        report.mixture = [(row["source"], row["raw"], row["used"], row["multiplier"]) for row in then["mixture"]]
+        report.curve = {int(size): dict(ratios) for size, ratios in then["curve"].items()}
+        report.bytes_per_token, report.chosen = dict(then["bytes_per_token"]), list(then["chosen"])
+    return report
 
 
 class _Made:
@@ -132,20 +169,28 @@ def _of_size(options: LearnOptions, size: int) -> LearnOptions:
     return options.model_copy(update={"vocab_size": (size,)})
 
 
-def _refuse_finished(folders: Mapping[int, RunPath], fingerprints: Callable[[int], dict[str, Any]]) -> None:
-    """Refuse vocabularies that stand there, but not those that this very command left unfinished when it was killed.
+def _finished(
+    folders: Mapping[int, RunPath], wanted: Mapping[int, dict[str, Any]], formats: Sequence[str] | None
+) -> bool:
+    """Whether all vocabularies are there, made as they would be now; some may be, where this very command was killed.
 
     Raises:
-        RunError: one was made otherwise, or all were finished: the report comes last.
+        RunError: one was made otherwise.
     """
     whole = 0
     for size, folder in folders.items():
-        if (folder / MANIFEST).exists():
-            values = read_json(folder / MANIFEST)
-            found = values.get("fingerprints") if isinstance(values, dict) else None
-            whole += (folder / REPORT).exists()
-            if found != json.loads(to_json(fingerprints(size))) or whole == len(folders):
-                raise RunError(f"{folder} is there already; choose another --name, or replace it with --overwrite.")
+        found = read_manifest(folder)
+        if found is None:
+            continue
+        chosen = [format for format in chosen_formats(formats) if format.name not in found.left_out]
+        names = {name for format in chosen for name in format.files}
+        if found.fingerprints != json.loads(to_json(wanted[size])) or set(found.files) != names:
+            raise RunError(
+                f"{folder} is there already, and was made from another table or by other options; choose another "
+                "--name, or replace it with --overwrite."
+            )
+        whole += (folder / REPORT).exists()  # which comes last
+    return whole == len(folders)
 
 
 def libraries_of(options: ExportOptions) -> tuple[str, ...] | None:
@@ -182,10 +227,16 @@ class Origin(NamedTuple):
 def export_vocabulary(path: str | RunPath, output: str | RunPath, options: ExportOptions) -> list[str]:
     """Write a saved vocabulary in the formats asked for to another folder; returns a line a library."""
     output = parse_path(output)
-    if output.exists() and any(output.iterdir()) and not options.overwrite:
-        raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
     vocabulary = Vocabulary.load(path)
-    outcome = export(vocabulary, output, options.formats, libraries=libraries_of(options))
+    if output.exists() and any(output.iterdir()) and not options.overwrite:
+        found = read_manifest(output)
+        files = write_formats(vocabulary.data, options.formats)[0]
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        if found is None or {name: file.sha256 for name, file in found.files.items()} != hashes:
+            raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
+        Vocabulary.load(output)
+        return [f"files: {output} has these files already"]
+    outcome = export(vocabulary, output, options.formats, libraries=libraries_of(options), overwrite=options.overwrite)
     return [
         *(f"{library}: {text}" for library, text in outcome.items()),
         *(f"warning: {text}" for text in not_carried(vocabulary.data, options.formats)),

@@ -193,7 +193,7 @@ def refuse_uncarried(
     if not refused:
         return
     left = [format.name for format in chosen if format.name not in refused]
-    how = " ".join(f"--format {name}" for name in left)
+    how = " ".join(f"--export-format {name}" for name in left)
     raise UsageError(
         f"the pattern {pattern.regex!r} cannot be written in the format {' and '.join(refused)}: "
         f"{'; '.join(dict.fromkeys(refused.values()))}. Choose another pattern"
