@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 pub use batch::Batch;
-use batch::{Batcher, ROOM, STRETCH, Sink};
+use batch::{Batcher, ROOM};
 use blocks::BlockScan;
 pub use pattern::Pattern;
 use pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k, Rules, Shape};
@@ -27,8 +27,14 @@ pub struct Scanner {
     pattern: Pattern,
     level: Level,
     bounds: Box<[u32]>,
+    /// Offsets reach no further; tests lower it to see windows move without documents of gigabytes.
     reach: u32,
+    /// So much is scanned until it is looked whether to stop.
+    stretch: usize,
 }
+
+/// Bytes: some ten milliseconds.
+const STRETCH: usize = 16 << 20;
 
 impl Scanner {
     /// A scanner at the best level of this processor.
@@ -42,7 +48,7 @@ impl Scanner {
     /// When this processor cannot run the level.
     pub fn with_level(pattern: Pattern, level: Level) -> Self {
         assert!(Level::available().contains(&level), "this processor cannot run the level {}", level.name());
-        Self { pattern, level, bounds: vec![0; ROOM].into(), reach: u32::MAX }
+        Self { pattern, level, bounds: vec![0; ROOM].into(), reach: u32::MAX, stretch: STRETCH }
     }
 
     /// Find the words of one document and hand them to `sink(window, bounds)`, in batches as [`Batch::Words`] has them. An
@@ -83,23 +89,33 @@ impl Scanner {
         }
     }
 
-    fn scan_by<R: Rules>(&mut self, text: &str, sink: Sink) -> ControlFlow<()> {
-        let mut batcher = Batcher::new(text, &mut self.bounds, self.reach, sink);
+    fn scan_by<R: Rules>(&mut self, text: &str, sink: &mut dyn FnMut(Batch) -> ControlFlow<()>) -> ControlFlow<()> {
         let numbers = self.pattern.numbers();
-        match self.level {
-            Level::Scalar => {
-                let mut position = 0;
-                while position < text.len() && !batcher.stopped() {
-                    let stretch = position..text.len().min(position + STRETCH);
-                    position = scalar::ends::<R>(text, stretch, numbers, |end| batcher.push(end));
+        let mut ended = ControlFlow::Continue(());
+        let mut rest = text;
+        let mut stretch = self.stretch;
+        // Words depend on nothing before them, so a text can be scanned on from the end of any of them.
+        while !rest.is_empty() && ended.is_continue() {
+            let until = rest.len().min(stretch);
+            let mut take = |window: &[u8], bounds: &[u32]| {
+                if ended.is_continue() {
+                    ended = sink(if bounds.is_empty() { Batch::Long(window) } else { Batch::Words(window, bounds) });
+                }
+            };
+            let mut batcher = Batcher::new(rest, &mut self.bounds, self.reach, &mut take);
+            match self.level {
+                Level::Scalar => scalar::ends::<R>(rest, until, numbers, |end| batcher.push(end)),
+                level => {
+                    let rules = PhantomData::<R>;
+                    simd::dispatch(level, BlockScan { text: rest, until, batcher: &mut batcher, numbers, rules });
                 }
             }
-            level => {
-                simd::dispatch(level, BlockScan { text, batcher: &mut batcher, numbers, rules: PhantomData::<R> });
-            }
+            let end = batcher.finish();
+            // Where no word has ended, twice as much is read from its beginning again.
+            stretch = if end == 0 { 2 * stretch } else { self.stretch };
+            rest = &rest[end..];
         }
-        batcher.deliver();
-        if batcher.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        ended
     }
 
     /// As if offsets reached no further, so that tests need no words of gigabytes.
@@ -111,6 +127,8 @@ impl Scanner {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::batch::BATCH;
     use super::*;
 
@@ -211,6 +229,22 @@ mod tests {
                     assert_eq!((&found, ended), (&expected, ControlFlow::Continue(())));
                     assert_eq!(long, expected.iter().filter(|word| word.len() > reach as usize).count());
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_texts_in_stretches(
+            text in "([ \\n]{1,3}|[aA]{1,90}|[1٣]{1,9}|'s|[!/é\u{301}]{1,3}|[日゛]{1,40}|[\0\u{3040}]){0,60}",
+            pattern in prop::sample::select(Pattern::ALL),
+            stretch in 1..200usize,
+        ) {
+            for level in Level::available() {
+                let mut scanner = Scanner::with_level(pattern, level);
+                let expected = words(&mut scanner, &text);
+                scanner.stretch = stretch;
+                prop_assert_eq!(words(&mut scanner, &text), expected);
             }
         }
     }

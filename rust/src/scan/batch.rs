@@ -1,10 +1,5 @@
 //! The words that a scanner finds, on their way out: gathered, and handed over many at once.
 
-use std::ops::ControlFlow;
-
-/// So many bytes are scanned between two looks whether to stop.
-pub(crate) const STRETCH: usize = 4 << 20;
-
 /// What a scanner hands over at a time. The words of all batches, in order, are the text exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch<'a> {
@@ -36,21 +31,15 @@ pub(crate) struct Batcher<'a> {
     /// The largest offset a bound can hold; tests lower it to see windows move without documents of gigabytes.
     reach: u32,
     sink: Sink<'a>,
-    stopped: bool,
 }
 
-/// Who takes the words; it may ask to stop.
-pub(crate) type Sink<'a> = &'a mut dyn FnMut(Batch) -> ControlFlow<()>;
+/// Who takes a window and bounds, or a word that they do not reach over and no bounds.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[u8], &[u32]);
 
 impl<'a> Batcher<'a> {
     /// Nothing gathered yet. There must be [`ROOM`] in `bounds`, the first of which is 0.
     pub fn new(text: &'a str, bounds: &'a mut [u32], reach: u32, sink: Sink<'a>) -> Self {
-        Batcher { text: text.as_bytes(), base: 0, bounds, len: 1, reach, sink, stopped: false }
-    }
-
-    /// Whether the sink has asked to stop. It gets nothing more, and there is no sense in going on.
-    pub fn stopped(&self) -> bool {
-        self.stopped
+        Batcher { text: text.as_bytes(), base: 0, bounds, len: 1, reach, sink }
     }
 
     /// Add the end of a word.
@@ -100,23 +89,25 @@ impl<'a> Batcher<'a> {
         }
     }
 
+    /// Pass on what is left, and tell where the last word ended.
+    pub fn finish(mut self) -> usize {
+        self.deliver();
+        self.base
+    }
+
     /// Pass on what is gathered; the next window begins where the last word ended.
-    pub fn deliver(&mut self) {
+    fn deliver(&mut self) {
         if self.len > 1 {
-            if !self.stopped {
-                let batch = Batch::Words(&self.text[self.base..], &self.bounds[..self.len]);
-                self.stopped = (self.sink)(batch).is_break();
-            }
+            (self.sink)(&self.text[self.base..], &self.bounds[..self.len]);
             self.base += self.bounds[self.len - 1] as usize;
             self.len = 1;
         }
     }
+
     /// Pass on a word that bounds do not reach over. Nothing else is gathered.
     #[cold]
     fn deliver_long(&mut self, end: usize) {
-        if !self.stopped {
-            self.stopped = (self.sink)(Batch::Long(&self.text[self.base..end])).is_break();
-        }
+        (self.sink)(&self.text[self.base..end], &[]);
         self.base = end;
     }
 }

@@ -13,7 +13,7 @@
 
 use std::marker::PhantomData;
 
-use super::batch::{Batcher, STRETCH};
+use super::batch::Batcher;
 use super::classes::{
     CASELESS, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER, SPACE, UPPER,
 };
@@ -24,6 +24,8 @@ use super::simd::{Classifier, Job};
 /// One document to scan, not an empty one.
 pub(crate) struct BlockScan<'a, 'b, R> {
     pub text: &'a str,
+    /// Find the ends of words up to here, and perhaps some after it; more than 0.
+    pub until: usize,
     pub batcher: &'b mut Batcher<'a>,
     pub numbers: Numbers,
     pub rules: PhantomData<R>,
@@ -36,7 +38,6 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
         let mut finder = Finder::<R>::new(self.text.as_bytes(), self.numbers);
         let mut block = Block::default();
         let mut position = 0;
-        let mut until = self.text.len().min(STRETCH);
         // Classified one ahead, in one place: the code of a classifier is long.
         loop {
             let next = blocks.read::<C>(position);
@@ -46,17 +47,16 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
                     starts &= !1; // the first start ends no word
                 }
                 self.batcher.push_mask(position - 64, starts);
-                if position >= until {
-                    if position >= self.text.len() || self.batcher.stopped() {
-                        break;
-                    }
-                    until = self.text.len().min(position + STRETCH);
+                if position >= self.until {
+                    break;
                 }
             }
             position += 64;
             block = next;
         }
-        self.batcher.push(self.text.len());
+        if self.until == self.text.len() {
+            self.batcher.push(self.text.len());
+        }
     }
 }
 

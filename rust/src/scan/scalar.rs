@@ -2,8 +2,6 @@
 //!
 //! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
-use std::ops::Range;
-
 use super::classes::{
     CASELESS, ClassMap, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER, OUTER_LETTER,
     PUNCTUATION, SPACE, SYMBOL, UPPER, class_map, pieces_map,
@@ -18,7 +16,7 @@ pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str))
         emit(&text[start..end]);
         start = end;
     };
-    let all = 0..text.len();
+    let all = text.len();
     match pattern.shape() {
         Shape::Gpt2 => ends::<Gpt2>(text, all, pattern.numbers(), each),
         Shape::Gpt2Marks => ends::<Gpt2Marks>(text, all, pattern.numbers(), each),
@@ -26,28 +24,19 @@ pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str))
         Shape::Llama3 => ends::<Llama3>(text, all, pattern.numbers(), each),
         Shape::O200k => ends::<O200k>(text, all, pattern.numbers(), each),
         Shape::Deepseek3 => ends::<Deepseek3>(text, all, pattern.numbers(), each),
-        Shape::Whole if text.is_empty() => 0,
-        Shape::Whole => {
-            each(text.len());
-            text.len()
-        }
-    };
+        Shape::Whole if text.is_empty() => {}
+        Shape::Whole => each(text.len()),
+    }
 }
 
-/// Call `emit` with the end of each word of `text` that begins within `stretch`, in order, as byte offsets. A word begins
-/// where the stretch does, and one where it has ended: what is returned.
+/// Call `emit` with the end of each word of `text` that begins before `until`, in order, as byte offsets.
 ///
 /// Linear in the text: what a rule reads beyond the end of its word (whitespace that is given back, capitals that could
 /// have been followed by a small letter) is read at most once more.
-pub(crate) fn ends<R: Rules>(
-    text: &str,
-    stretch: Range<usize>,
-    numbers: Numbers,
-    mut emit: impl FnMut(usize),
-) -> usize {
+pub(crate) fn ends<R: Rules>(text: &str, until: usize, numbers: Numbers, mut emit: impl FnMut(usize)) {
     let reader = Reader { text: text.as_bytes(), classes: classes::<R>() };
-    let mut position = stretch.start;
-    while position < stretch.end {
+    let mut position = 0;
+    while position < until {
         if numbers == Numbers::ThreesFromRight && reader.is(position, NUMBER) {
             // The groups of a run all follow from its length, which is counted once.
             for left in (1..=reader.count(position, NUMBER)).rev() {
@@ -61,7 +50,6 @@ pub(crate) fn ends<R: Rules>(
             emit(position);
         }
     }
-    position
 }
 
 /// The map that the rules read.
