@@ -160,6 +160,8 @@ def _read_manifest(path: RunPath) -> tuple[_Manifest, dict[str, Any], str]:
         content = path.read_bytes() if isinstance(path, BucketPath) else retried("read", path, path.read_bytes)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except UsageError as error:
+        raise RunError(str(error)) from error
 
     def damaged(what: str) -> FormatError:
         return FormatError(f"{path} is damaged: {what}. Restore it, or count again.")

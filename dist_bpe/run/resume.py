@@ -159,13 +159,14 @@ def refuse_foreign_table(output: RunPath) -> None:
     """
     folder = output / COUNTS
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    marked = False
+    # Parts alone, named by their content, are of a driver that was stopped on the way into an object store.
+    marked = MANIFEST not in names
     with contextlib.suppress(OSError):
-        marked = b'"count-table"' in (folder / MANIFEST).read_bytes()
+        marked = marked or b'"count-table"' in (folder / MANIFEST).read_bytes()
     foreign = next((name for name in sorted(names) if name != MANIFEST and not _PART.fullmatch(name)), None)
     if names and (foreign or not marked):
         raise RunError(
-            f"{folder} is no count table of ours ({f'it holds {foreign}' if foreign else 'its manifest is missing'}), "
+            f"{folder} is no count table of ours ({f'it holds {foreign}' if foreign else 'its manifest is of something else'}), "
             "and is not replaced: move it away, or name another folder."
         )
 

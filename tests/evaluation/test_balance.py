@@ -16,7 +16,7 @@ from dist_bpe import errors
 from dist_bpe.cli.main import app
 from dist_bpe.corpus.heldout import HeldOut, read_parallel
 from dist_bpe.counting.table import CountTable, SourceCounts
-from dist_bpe.evaluation.balance import balance, bound_warnings, refuse_beside_search
+from dist_bpe.evaluation.balance import balance, bound_warnings
 from dist_bpe.evaluation.balance import balance_warnings as limits
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
@@ -152,9 +152,11 @@ def test_the_dial_lies_between(made: tuple[CountTable, Path, Path]) -> None:
         balance(trainer, caps={"de": 0.5}, floors={"de": 0.9})
     with pytest.raises(errors.UsageError, match="a floor names 'dr'; there are: de, en, ja, ru"):
         balance(trainer, floors={"dr": 0.9})
-    refuse_beside_search(cap=False)
-    with pytest.raises(errors.UsageError, match="--cap has no effect on a search"):
-        refuse_beside_search(**{"--beta": False, "--cap": True})
+    for more in (["--cap", "en=2"], ["--floor", "en=1"], ["--beta", "1"], ["--tolerance", "0.1"], ["--frontier"],
+                 ["--plot", "p.svg"]):  # fmt: skip
+        for search in (["--search"], ["--premium", "1.1"]):
+            ran = run("balance", "nowhere", "--vocab-size", "300", *search, *more)
+            assert (ran.exit_code, f"{more[0]} has no effect on a search" in ran.stderr) == (2, True), ran.stderr
 
 
 def test_without_a_parallel_set_bytes_per_token_meet_their_targets(made: tuple[CountTable, Path, Path]) -> None:

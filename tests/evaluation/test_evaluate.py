@@ -18,7 +18,7 @@ from dist_bpe import _core, errors
 from dist_bpe.cli.main import app
 from dist_bpe.corpus.heldout import HeldOut, read_parallel
 from dist_bpe.counting.table import CountTable
-from dist_bpe.evaluation.evaluate import on_table, on_texts, refuse_idle, segment
+from dist_bpe.evaluation.evaluate import on_table, on_texts, segment
 from dist_bpe.evaluation.tokenizers import Tokenizer, open_tokenizer
 from dist_bpe.formulas import gini
 from dist_bpe.formulas import renyi_efficiency as renyi
@@ -142,20 +142,18 @@ def test_both_totals_of_a_ratio_are_of_the_words_in_the_table(
 
 
 def test_options_that_measure_nothing_are_refused() -> None:
-    refuse_idle(text=True, parallel=False, segmenter="unicode", word_list=True, group_by="lang", text_column="body")
-    refuse_idle(text=False, parallel=True, reference="de", segmenter="unicode", word_list=True)
-    refuse_idle(text=False, parallel=False)
-    for option, values in (
-        ("--segmenter", {"segmenter": "unicode"}),
-        ("--word-list", {"word_list": True}),
-        ("--reference", {"reference": "de"}),
-        ("--reference", {"reference": "de", "text": True}),
-        ("--group-by", {"group_by": "lang"}),
-        ("--group-by", {"group_by": "lang", "parallel": True}),
-        ("--text-column", {"text_column": "body"}),
+    for more, on in (
+        (["--segmenter", "unicode"], ["--table", "x"]),
+        (["--word-list", "w.txt"], ["--table", "x"]),
+        (["--reference", "de"], ["--table", "x"]),
+        (["--reference", "de"], ["--text", "x"]),
+        (["--group-by", "lang"], ["--table", "x"]),
+        (["--group-by", "lang"], ["--parallel", "x"]),
+        (["--text-column", "body"], ["--table", "x"]),
     ):
-        with pytest.raises(errors.UsageError, match=f"^{option} has no effect here: it goes with --"):
-            refuse_idle(**{"text": False, "parallel": False} | values)  # type: ignore[arg-type]
+        for command in ("evaluate", "compare"):
+            ran = run(command, "nowhere", *on, *more)
+            assert (ran.exit_code, f"{more[0]} has no effect here: it goes with --" in ran.stderr) == (2, True), more
 
 
 def parallel_file(path: Path, texts: dict[str, list[str]]) -> Path:

@@ -191,11 +191,11 @@ def test_what_no_export_could_carry_is_known_before_anything_is_counted(pattern:
         with pytest.raises(UsageError) as raised:
             refuse_uncarried(find(pattern))
         for name in left:
-            assert f"--format {name}" in str(raised.value)
+            assert f"--export-format {name}" in str(raised.value)
         for name in refused:
             with pytest.raises(UsageError, match=r"Choose another pattern\.$"):
                 refuse_uncarried(find(pattern), [name])
-            assert f"--format {name}" not in str(raised.value)
+            assert f"--export-format {name}" not in str(raised.value)
     refuse_uncarried(find(pattern), left)
     refuse_uncarried(find(pattern), None, None)
 
