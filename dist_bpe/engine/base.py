@@ -24,7 +24,7 @@ LOOK_SECONDS = 3.0
 # For a cluster to answer at its address.
 CONNECT_SECONDS = 20.0
 # A cluster that has not answered for so long is gone. Ray itself ends this process after a minute, in its own words.
-GONE_SECONDS = 40.0
+GONE_SECONDS = 35.0
 # For all nodes to answer before work starts.
 PROBE_SECONDS = 60.0
 # For the first node with a processor: an autoscaler may have to buy and boot it.

@@ -1,6 +1,5 @@
 """Ray: an embedded one, a cluster, or that of the process."""
 
-import atexit
 import contextlib
 import logging
 import math
@@ -353,14 +352,7 @@ class RayEngine:
         """Stop the embedded Ray, or leave the cluster joined; a Ray that was there before stays."""
         if not self._ray.is_initialized():
             return
-        if self._gone:
-            # Ray would wait for an answer, at the end of the process as well, and end it with a code of its own.
-            atexit.unregister(self._ray._private.worker.shutdown)
-            node = getattr(self._ray._private.worker, "_global_node", None)
-            if self._embedded and node:
-                node.kill_all_processes(check_alive=False, allow_graceful=False)
-            return
-        if self._asked > 0:
+        if self._asked > 0 and not self._gone:
             self._withdraw()
         if self._owned:
             self._ray.shutdown()
