@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -208,10 +209,18 @@ def _sentence(error: BaseException) -> DistBpeError | None:
     """The sentence of an error that somebody can do something about; None for a defect of ours."""
     if isinstance(error, DistBpeError):
         return error
-    if isinstance(error, MemoryError):
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    # A library for which no room is left cannot be loaded, and says so in many ways.
+    if isinstance(error, MemoryError) or (limited and isinstance(error, (ImportError, SystemError))):
+        why = f" ({error})" if str(error) else ""
         return RunError(
-            "the memory that this process may take is used up. Give it more (ulimit -v, a control group), lower "
+            f"the memory that this process may take is used up{why}. Give it more (ulimit -v, a control group), lower "
             "--memory-per-worker or --workers, and give the same command again."
+        )
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return RunError(
+            "no more threads can be started. Raise the limit of processes (ulimit -u, a control group) or of memory "
+            "(ulimit -v), or lower --workers, and give the same command again."
         )
     if not isinstance(error, OSError):
         return None

@@ -1,6 +1,6 @@
 """Every call to the system that a small `train` makes fails, with each of some errors, by strace: `make test-syscalls`.
 
-Whatever fails, once or from then on, the run ends with the bytes of an undisturbed one, or with one sentence and nothing
+Whatever fails, once or from then on: the run ends with the bytes of an undisturbed one, or with a sentence and nothing
 half-written, and the same command then goes on to those bytes. `SYSCALLS_EVERY=1` tries each call; by default it is the
 first few of each kind, and then a sample, which takes some ten minutes.
 """
@@ -28,10 +28,10 @@ import ctypes, importlib, os, signal, subprocess, sys, traceback
 folder = sys.argv[1]
 command = ["dist-bpe", "train", folder + "/in", "-o", folder + "/run", "--engine", "local", "--workers", "1"]
 command += ["--shard-bytes", "4000", "--partitions", "2", "--vocab-size", "300", "--no-verify"]
-def run(name):
-    os.setsid()
+def streams(name):
     for number, end in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{folder}/{name}.{end}", os.O_CREAT | os.O_TRUNC | os.O_WRONLY), number)
+def run():
     sys.argv = command
     from dist_bpe.cli.main import main
     from dist_bpe.storage import files
@@ -46,7 +46,8 @@ def run(name):
         code = 1
     return code if isinstance(code, int) else 0
 if len(sys.argv) > 2:
-    code = run("warm")
+    streams("warm")
+    code = run()
     open(folder + "/modules", "w").write(" ".join(name for name in sys.modules if name != "__main__"))
     os._exit(code)
 subprocess.run([sys.executable, "-c", os.environ["SERVER"], folder, "warm"], check=True)
@@ -62,9 +63,10 @@ for line in sys.stdin:
     child = os.fork()
     if not child:
         ctypes.CDLL(None).prctl(0x59616D61, -1)  # strace may take hold where only parents may
+        streams(name)
         if stop == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        code = run(name)
+        code = run()
         sys.stdout.flush()
         os._exit(code)
     print(child, flush=True)
@@ -187,7 +189,7 @@ def check(server: Server, inject: str) -> bool:
         assert "Traceback" not in ended.text, where
         if not any(re.search(r"write\(2<", line) for line in failed):  # else it could not be said
             last = ended.text.splitlines()[-1]
-            assert re.fullmatch(r"error: .*\.", last), where
+            assert re.fullmatch(r"error: \S.*", last), where
         again = server.run()
         assert again.code == 0 or found == server.clean, f"the same command does not go on: {again.text}\n{where}"
         assert server.result(run) == server.clean, f"other bytes the second time: {where}"
