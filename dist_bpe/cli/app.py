@@ -31,6 +31,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Command = TypeVar("Command", bound=Callable[..., None])
+# What the libraries need to be loaded, and to start their threads. With less some end the process instead of failing.
+LEAST_ADDRESS_SPACE = 400 << 20
 
 
 def _end_at_once(number: int, _: Any) -> None:
@@ -129,6 +131,7 @@ def command(function: Command) -> Command:
         with _logging(log_format) as tell:
             try:
                 with _signals(received, tell):
+                    _check_address_space()
                     function(*arguments, **options)
                     sys.stdout.flush()  # here, where what fails becomes a sentence
             except (KeyboardInterrupt, Exception) as error:
@@ -193,6 +196,15 @@ class _Output(io.FileIO):
         except OSError as error:
             error.filename = "standard output"
             raise
+
+
+def _check_address_space() -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        raise RunError(
+            f"this process may address {limit:,} bytes of memory (ulimit -v), and needs {LEAST_ADDRESS_SPACE:,} before "
+            "it holds anything. Raise that limit."
+        )
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

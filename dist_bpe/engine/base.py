@@ -42,6 +42,14 @@ class AttemptError(Exception):
         self.node = node
 
 
+def cause_of(error: BaseException) -> str:
+    """What an attempt failed of, in one line; of memory that ran out with the way out, which its error never has."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, MemoryError):
+        text = f"{text.rstrip('.') or 'none is left'}. Give it more (ulimit -v, a control group), or lower --workers"
+    return f"{type(error).__name__}: {text}"
+
+
 class Engine(Protocol):
     """What `run` needs of a place where work runs. A handle is whatever the engine takes for one."""
 

@@ -23,6 +23,7 @@ from dist_bpe.engine.base import (
     POLL_SECONDS,
     PROBE_SECONDS,
     AttemptError,
+    cause_of,
     default_workers,
 )
 from dist_bpe.engine.node import node_side
@@ -312,7 +313,7 @@ class RayEngine:
                 raise cause from None
             found = [_name(node) for node in self._nodes.values() if node["NodeManagerAddress"] == error.ip]
             node = found[0] if len(found) == 1 else error.ip
-            raise AttemptError(f"{type(cause).__name__}: {_first_line(cause)}", True, node) from error
+            raise AttemptError(cause_of(cause), True, node) from error
         except errors.RayError as error:
             self._answers()  # without its cluster no attempt can do better
             # A worker that was killed counts against the shard: it may be what the shard does to a worker.

@@ -107,7 +107,7 @@ def test_names_are_data(text: Path, tmp_path: Path) -> None:
 def test_little_address_space(text: Path, tmp_path: Path) -> None:
     """`ulimit -v`: whatever is reached first, it is one sentence, or enough."""
     codes = set()
-    for size in (1 << 36, 800 << 20, 500 << 20, 350 << 20, 250 << 20):
+    for size in (1 << 36, 600 << 20, 420 << 20, 401 << 20, 399 << 20, 200 << 20):
         ran = start(
             "count", text, "-o", tmp_path / f"{size}", *COUNT,
             preexec_fn=lambda size=size: resource.setrlimit(resource.RLIMIT_AS, (size, size)),

@@ -2,6 +2,8 @@
 
 import random
 import resource
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -29,6 +31,16 @@ def test_control_groups_limit_what_is_available(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max"):
         _left(tmp_path, "memory.max", "memory.current", "inactive_file")
     assert 0 < available() < 1 << 62
+
+
+def test_a_limited_address_space_limits_what_is_available() -> None:
+    script = "from dist_bpe.memory import available; print(available())"
+    limit = 1 << 30
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert 0 < int(ran.stdout) < limit
 
 
 def test_few_open_files_make_merges_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
