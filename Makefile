@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test dist test-installed test-faults test-large test-cluster test-hosts compose-test test-rust fuzz lint \
+.PHONY: run test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test test-rust fuzz lint \
 	format bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
@@ -39,7 +39,12 @@ test: $(VENV)/.dev
 
 # Ten thousand simulated worlds, a crash at every step that touches the disk, nodes killed and frozen: minutes.
 test-faults: $(VENV)/.dev
-	$(BIN)/python -m pytest -m faults
+	$(BIN)/python -m pytest -m faults --ignore tests/run/test_syscalls.py
+
+# Each call to the system of a small run fails, by strace: ten minutes; every one of them with SYSCALLS_EVERY=1.
+test-syscalls: $(VENV)/.dev
+	@command -v strace > /dev/null || { echo "strace is needed: apt-get install strace"; exit 1; }
+	$(BIN)/python -m pytest -m faults tests/run/test_syscalls.py
 
 # A row group of two gigabytes under one of memory, thousands of tiny files: minutes.
 test-large: $(VENV)/.dev

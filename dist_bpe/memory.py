@@ -13,13 +13,19 @@ RUN_BYTES = 8 << 20
 ROW_GROUP_BYTES = 192 << 20
 # Files that are open beside the runs of merges: of the process, and of libraries that are loaded meanwhile.
 _OTHER_FILES = 64
+_MOST_FILES = 1 << 16
 # Of what is free; the rest is for what else the machine does.
 _SHARE = 0.8
 
 
 def available() -> int:
-    """Bytes that this process may still take: what the machine has free, and what its control groups leave."""
+    """Bytes that this process may still take: what the machine has free, and its control groups and limits leave."""
     free = [1 << 62]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)  # ulimit -v
+    with contextlib.suppress(OSError, ValueError):
+        if limit != resource.RLIM_INFINITY:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            free.append(limit - pages * resource.getpagesize())
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         free.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) << 10)
@@ -61,6 +67,14 @@ def table_bytes(memory: int, wanted: int) -> int:
 def fan_in(memory: int, most: int) -> int:
     """How many spills a worker of `memory` bytes merges at once."""
     return min(fan_in_of_files(most), max(2, (memory - WORKER_BASE - ROW_GROUP_BYTES) // RUN_BYTES))
+
+
+def allow_files() -> None:
+    """Let this process open as many files as it may without asking anybody, up to as many as are ever of use."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
+    if files != resource.RLIM_INFINITY and files < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def fan_in_of_files(most: int) -> int:

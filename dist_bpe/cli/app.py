@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -30,6 +31,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 Command = TypeVar("Command", bound=Callable[..., None])
+# What the libraries need to be loaded, and to start their threads. With less some end the process instead of failing.
+LEAST_ADDRESS_SPACE = 400 << 20
 
 
 def _end_at_once(number: int, _: Any) -> None:
@@ -128,6 +131,7 @@ def command(function: Command) -> Command:
         with _logging(log_format) as tell:
             try:
                 with _signals(received, tell):
+                    _check_address_space()
                     function(*arguments, **options)
                     sys.stdout.flush()  # here, where what fails becomes a sentence
             except (KeyboardInterrupt, Exception) as error:
@@ -194,6 +198,15 @@ class _Output(io.FileIO):
             raise
 
 
+def _check_address_space() -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        raise RunError(
+            f"this process may address {limit:,} bytes of memory (ulimit -v), and needs {LEAST_ADDRESS_SPACE:,} before "
+            "it holds anything. Raise that limit."
+        )
+
+
 def _escaped(error: UnicodeError) -> tuple[str, int]:
     """Characters that cannot be encoded as JSON escapes them, so that JSON stays what it says."""
     if not isinstance(error, UnicodeEncodeError):
@@ -208,10 +221,18 @@ def _sentence(error: BaseException) -> DistBpeError | None:
     """The sentence of an error that somebody can do something about; None for a defect of ours."""
     if isinstance(error, DistBpeError):
         return error
-    if isinstance(error, MemoryError):
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    # A library for which no room is left cannot be loaded, and says so in many ways.
+    if isinstance(error, MemoryError) or (limited and isinstance(error, (ImportError, SystemError))):
+        why = f" ({error})" if str(error) else ""
         return RunError(
-            "the memory that this process may take is used up. Give it more (ulimit -v, a control group), lower "
+            f"the memory that this process may take is used up{why}. Give it more (ulimit -v, a control group), lower "
             "--memory-per-worker or --workers, and give the same command again."
+        )
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return RunError(
+            "no more threads can be started. Raise the limit of processes (ulimit -u, a control group) or of memory "
+            "(ulimit -v), or lower --workers, and give the same command again."
         )
     if not isinstance(error, OSError):
         return None

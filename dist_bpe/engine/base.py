@@ -21,6 +21,10 @@ POLL_SECONDS = 0.5
 STALL_SECONDS = 600.0
 # Between two looks at the nodes of the cluster.
 LOOK_SECONDS = 3.0
+# For a cluster to answer at its address.
+CONNECT_SECONDS = 20.0
+# A cluster that has not answered for so long is gone. Ray itself ends this process after a minute, in its own words.
+GONE_SECONDS = 35.0
 # For all nodes to answer before work starts.
 PROBE_SECONDS = 60.0
 # For the first node with a processor: an autoscaler may have to buy and boot it.
@@ -36,6 +40,14 @@ class AttemptError(Exception):
         super().__init__(cause)
         self.own = own
         self.node = node
+
+
+def cause_of(error: BaseException) -> str:
+    """What an attempt failed of, in one line; of memory that ran out with the way out, which its error never has."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, MemoryError):
+        text = f"{text.rstrip('.') or 'none is left'}. Give it more (ulimit -v, a control group), or lower --workers"
+    return f"{type(error).__name__}: {text}"
 
 
 class Engine(Protocol):

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from dist_bpe import memory
-from dist_bpe.engine.base import POLL_SECONDS, STOP, AttemptError, default_workers
+from dist_bpe.engine.base import POLL_SECONDS, STOP, AttemptError, cause_of, default_workers
 from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import DistBpeError
 from dist_bpe.storage.files import RunPath
@@ -22,6 +22,7 @@ class LocalEngine:
     def __init__(self, options: EngineOptions) -> None:
         self.workers = self.slots = options.workers or default_workers()
         self.memory_per_worker = options.memory_per_worker or memory.available() // self.workers
+        memory.allow_files()
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="dist-bpe")
 
     def probe(self, folder: RunPath) -> None:
@@ -50,7 +51,7 @@ class LocalEngine:
         except DistBpeError:
             raise
         except Exception as error:
-            raise AttemptError(f"{type(error).__name__}: {error}", own=True) from error
+            raise AttemptError(cause_of(error), own=True) from error
 
     def cancel(self, handles: Sequence["Future[Any]"], closing: bool = False) -> None:  # noqa: ARG002
         """See `Engine.cancel`. Threads cannot be ended from outside: they are asked to, and waited for."""

@@ -5,7 +5,9 @@ import logging
 import math
 import os
 import pickle
+import re
 import signal
+import socket
 import threading
 import time
 import uuid
@@ -13,12 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dist_bpe.engine.base import (
+    CONNECT_SECONDS,
+    GONE_SECONDS,
     LOOK_SECONDS,
     MOST_DEMANDED,
     NODES_SECONDS,
     POLL_SECONDS,
     PROBE_SECONDS,
     AttemptError,
+    cause_of,
     default_workers,
 )
 from dist_bpe.engine.node import node_side
@@ -50,9 +55,10 @@ class RayEngine:
         self._embedded = self._owned and not address
         with _signals_kept():
             if self._owned and address:
+                _reach(address)
                 try:
                     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-                except (ConnectionError, RuntimeError, ValueError) as error:
+                except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
                     raise UsageError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
             elif self._owned:
                 try:
@@ -78,6 +84,9 @@ class RayEngine:
         self._heard: dict[str, float] = {}  # when a node last finished something
         self._turn = self._lost = self._goal = 0
         self._asked = -math.inf  # when processors were asked for, while that request stands
+        self._gone = False
+        self._answered = time.monotonic()  # when the cluster did so last
+        self._gcs = ray.get_runtime_context().gcs_address
         self._look_at_nodes()
         try:
             self._ask_for_processors(0 if self._embedded else tasks)
@@ -170,6 +179,8 @@ class RayEngine:
     def _look_at_nodes(self) -> None:
         """Take note of nodes that came and went; without an autoscaler's word for it, one that went was lost."""
         self._looked = time.monotonic()
+        if not self._answers():
+            return
         nodes = self._ray.nodes()
         alive = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
         lost = [node for node in nodes if not node["Alive"] and node.get("DeathReason") != _IDLE]
@@ -194,6 +205,39 @@ class RayEngine:
         if self._asked > 0 and (self._room() >= self._goal or self._looked > self._asked + NODES_SECONDS):
             # Running and waiting tasks hold the nodes from now on. A request would outlive a driver that is killed.
             self._withdraw()
+
+    def _answers(self) -> bool:
+        """Whether Ray's control service, the GCS, is there to be asked; a question to a dead one is never answered.
+
+        Raises:
+            RunError: the cluster, or the Ray of this process, is gone.
+        """
+        if self._embedded and (dead := self._dead()):
+            self._gone = True
+            raise RunError(
+                f"the embedded Ray has ended: its process {dead} is gone, killed by somebody or for want of memory. "
+                "What was finished is kept, and the same command goes on from there."
+            )
+        try:
+            _connect(self._gcs, 2.0)
+        except OSError as error:
+            waited = time.monotonic() - self._answered
+            if waited < GONE_SECONDS:
+                return False
+            self._gone = True
+            raise RunError(
+                f"the Ray cluster at {self._gcs} is gone: no answer for {waited:.0f} seconds "
+                f"({error.strerror or error}). What was finished is kept, and the same command goes on from there once "
+                "a cluster answers."
+            ) from error
+        self._answered = time.monotonic()
+        return True
+
+    def _dead(self) -> str:
+        """The processes of the embedded Ray without which it does nothing, as far as they have ended."""
+        node = getattr(self._ray._private.worker, "_global_node", None)
+        dead = {kind for kind, _ in node.dead_processes()} if node else set()
+        return " and ".join(sorted(dead & {"gcs_server", "raylet"}))
 
     def _withdraw(self) -> None:
         with contextlib.suppress(Exception):
@@ -269,8 +313,9 @@ class RayEngine:
                 raise cause from None
             found = [_name(node) for node in self._nodes.values() if node["NodeManagerAddress"] == error.ip]
             node = found[0] if len(found) == 1 else error.ip
-            raise AttemptError(f"{type(cause).__name__}: {_first_line(cause)}", True, node) from error
+            raise AttemptError(cause_of(cause), True, node) from error
         except errors.RayError as error:
+            self._answers()  # without its cluster no attempt can do better
             # A worker that was killed counts against the shard: it may be what the shard does to a worker.
             own = isinstance(error, (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.RaySystemError))
             raise AttemptError(f"{type(error).__name__}: {_first_line(error)}", own) from error
@@ -294,7 +339,7 @@ class RayEngine:
         A task that ends at the moment it is cancelled makes Ray 2.60 abort this process, which after a signal is to
         say what is kept and end with its own code: workers of a Ray that is left end without being told.
         """
-        for handle in () if closing and self._owned else handles:
+        for handle in () if self._gone or (closing and self._owned) else handles:
             with contextlib.suppress(Exception):
                 self._ray.cancel(handle, force=True)
 
@@ -308,7 +353,7 @@ class RayEngine:
         """Stop the embedded Ray, or leave the cluster joined; a Ray that was there before stays."""
         if not self._ray.is_initialized():
             return
-        if self._asked > 0:
+        if self._asked > 0 and not self._gone:
             self._withdraw()
         if self._owned:
             self._ray.shutdown()
@@ -326,10 +371,94 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
+def _connect(address: str, seconds: float) -> None:
+    """Connect to a host:port, and leave it.
+
+    Raises:
+        OSError: nothing listens there, or nothing answered in time.
+    """
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+
+
+def _reach(address: str) -> None:
+    """Make sure that a cluster answers before `ray.init` is called, which would try for minutes and hide the cause.
+
+    Raises:
+        UsageError: none does, or it refuses this process.
+    """
+    found = re.fullmatch(r"(ray://)?(\[[^\]\s]+\]|[^\[\]:/\s]+):(\d+)", address)
+    if not found:
+        return  # "auto" and "local", or what Ray itself has to say something of
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            _connect(address.removeprefix("ray://"), CONNECT_SECONDS / 4)
+            break
+        except (OSError, OverflowError, UnicodeError) as error:
+            if not isinstance(error, ConnectionRefusedError | TimeoutError) or time.monotonic() > deadline:
+                raise UsageError(
+                    f"no Ray cluster answers at {address}: {getattr(error, 'strerror', None) or error}. Check host and "
+                    "port, and that `ray start --head` runs there."
+                ) from error
+        time.sleep(POLL_SECONDS)
+    if found[1]:
+        return
+    refusal = _asked(address)
+    if refusal is None:
+        return
+    if "Authentication" in type(refusal).__name__:
+        raise UsageError(
+            f"the Ray cluster at {address} refuses this process: its authentication token is missing here, or another "
+            "one. Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the token of the cluster."
+        ) from refusal
+    raise UsageError(
+        f"no Ray cluster answers at {address}: something listens there, but does not speak as Ray's head node of this "
+        f"version does ({_first_line(refusal)}). Check host and port."
+    ) from refusal
+
+
+def _asked(address: str) -> BaseException | None:
+    """What the control service of a cluster answers that is asked whether it is there; None if it is.
+
+    In a thread, since the question cannot be broken off, neither by a signal nor by a deadline.
+    """
+    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    answer: list[BaseException | None] = []
+
+    def ask() -> None:
+        try:
+            # A token that is asked for by RAY_AUTH_MODE and not there would make the client abort the process.
+            ensure_token_if_auth_enabled(create_token_if_missing=False)
+            GcsClient(address=address)
+        except BaseException as error:
+            answer.append(error)
+        else:
+            answer.append(None)
+
+    thread = threading.Thread(target=ask, name="dist-bpe connect", daemon=True)
+    thread.start()
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while not answer and time.monotonic() < deadline:
+        thread.join(POLL_SECONDS)
+    return answer[0] if answer else TimeoutError(f"no answer within {CONNECT_SECONDS:.0f} seconds")
+
+
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """`ray.init` takes SIGTERM for itself, and would end the process with the code 15; a handler set before stays."""
+    """`ray.init` takes SIGTERM for itself, and ends the process with the code 15; a handler set before stays."""
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    kept = before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread()
+    stopped = False
+    try:
+        yield
+    except SystemExit as error:
+        if kept and callable(before) and error.code == signal.SIGTERM:
+            stopped = True
+            before(signal.SIGTERM, None)  # as if it had been there all the time
+        raise
+    finally:
+        if kept and not stopped:
+            signal.signal(signal.SIGTERM, before)

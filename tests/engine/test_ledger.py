@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dist_bpe import errors
-from dist_bpe.engine.ledger import MAX_FAILURES, MAX_STALLS, Attempt, Ledger
+from dist_bpe.engine.ledger import MAX_FAILURES, MAX_LOST, MAX_STALLS, Attempt, Ledger
 from dist_bpe.engine.metrics import Sums
 
 QUICK_SEEDS = 400
@@ -237,9 +237,9 @@ def test_a_stalled_attempt_may_still_win_over_the_pieces() -> None:
     assert ledger.results() == ["whole"]
 
 
-def test_lost_nodes_cost_nothing_and_patience_doubles() -> None:
+def test_lost_nodes_cost_nothing_for_long_and_patience_doubles() -> None:
     ledger: Ledger[Task, str] = Ledger(whole(0), stall_seconds=10)
-    for _ in range(100):
+    for _ in range(MAX_LOST - 1):
         attempt = ledger.take(0)
         assert attempt
         assert not attempt.elsewhere
@@ -254,3 +254,23 @@ def test_lost_nodes_cost_nothing_and_patience_doubles() -> None:
     assert ledger.take(now)
     with pytest.raises(errors.RunError, match=r"Task\(key=\(0,\).* stalled 6 times.* node lost"):
         ledger.expire(now + 1e6)
+
+
+def test_lost_attempts_are_bounded_too() -> None:
+    """A cluster that loses every node, or has lost its only one, does not keep a driver for ever."""
+    ledger: Ledger[Task, str] = Ledger(whole(2))
+    tries: Counter[tuple[int, ...]] = Counter()
+
+    def lose() -> None:
+        attempt = ledger.take(0)
+        assert attempt
+        tries[attempt.task.key] += 1
+        ledger.fail(attempt.number, "node lost", False, 0)
+
+    with pytest.raises(
+        errors.RunError, match=r"failed 0 times and lost its node 20 times, and .* first cause: node lost"
+    ):
+        for _ in range(1000):
+            lose()
+    assert tries[0,] == MAX_LOST
+    assert max(tries.values()) == MAX_LOST

@@ -1,6 +1,10 @@
-"""Nodes that come while a run is under way, on a cluster that begins without any processor."""
+"""Ray as it comes and goes: nodes that come while a run is under way, clusters that are not there, refuse, or die."""
 
+import json
+import os
 import random
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -8,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from conftest import Writer
 from helpers import DRIVER, NODE, events_of, finished, hashes, quiet
 
@@ -55,3 +60,116 @@ def test_work_follows_the_nodes(cluster: Any, write: Writer, tmp_path: Path) -> 
     failed = [event for event in events if event["event"] == "attempt_failed"]
     assert {(event["own"], event["then"], event["node"][-9:-1]) for event in failed} == {(False, "again", names[2])}
     assert hashes(output / "counts") == hashes(clean.folder)
+
+
+def join(address: str, tmp_path: Path, after: float = 0, **environment: str) -> tuple[int, list[str]]:
+    """The exit code, and what is said, of a command that is to join a cluster; SIGTERM after some seconds."""
+    (tmp_path / "in.txt").write_text("some text")
+    command = [sys.executable, "-m", "dist_bpe", "count", str(tmp_path / "in.txt"), "-o", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [*command, "--address", address, "--log-format", "json"],
+        stderr=subprocess.PIPE, text=True, env=os.environ | environment,
+    )  # fmt: skip
+    assert process.stderr
+    lines = []
+    for line in process.stderr:
+        lines.append(json.loads(line)["text"] if line.startswith("{") and "text" in line else line)
+        if after and "start ray" in line:
+            time.sleep(after)
+            process.send_signal(signal.SIGTERM)
+            after = 0
+    return process.wait(60), lines
+
+
+def test_an_address_without_a_cluster_is_said_within_seconds(tmp_path: Path) -> None:
+    for address, why in (
+        ("127.0.0.1:1", "Connection refused. Check host and port, and that `ray start --head` runs there."),
+        ("nowhere.invalid:6379", "Check host and port"),
+        ("s3://KEY:VEILED@bucket", "no Ray cluster answers at s3://bucket"),
+    ):
+        code, lines = join(address, tmp_path)
+        assert code == 2
+        assert lines[-1].startswith("no Ray cluster answers at ")
+        assert why in lines[-1]
+        assert "VEILED" not in "".join(lines)
+        assert not (tmp_path / "run" / "staging").exists()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        code, lines = join(address, tmp_path)
+        assert (code, lines[-1].partition(":")[0]) == (2, "no Ray cluster answers at 127.0.0.1")
+        assert "something listens there" in lines[-1]
+        # And a signal while it is being waited for.
+        code, lines = join(address, tmp_path, after=3)
+        assert code == 128 + signal.SIGTERM
+        assert lines[-1] == "interrupted: nothing half-written was left; the same command goes on from here."
+
+
+def test_a_missing_token_is_said(cluster: Any, tmp_path: Path) -> None:
+    """Ray 2.60 protects every cluster it starts, by a token in the home of whoever started it."""
+    other = {"HOME": str(tmp_path), "RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": ""}
+    for mode in ("disabled", "token"):
+        code, lines = join(cluster.address, tmp_path, **other, RAY_AUTH_MODE=mode)
+        assert code == 2
+        assert f"the Ray cluster at {cluster.address} refuses this process: its authentication token" in lines[-1]
+
+
+def children_of(pid: int) -> dict[str, int]:
+    """The processes that a process has started, by name."""
+    found = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        name = Path(f"/proc/{child}/cmdline").read_bytes().partition(b"\0")[0]
+        found[name.decode().rpartition("/")[2]] = int(child)
+    return found
+
+
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_an_embedded_ray_that_dies_ends_the_run_in_one_sentence(write: Writer, tmp_path: Path, victim: str) -> None:
+    rng = random.Random(2)
+    write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(1500)], 5)
+    command = [sys.executable, "-m", "dist_bpe", "count", str(tmp_path / "in"), "-o", str(tmp_path / "run")]
+    command += ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "100000"]
+    process = subprocess.Popen(
+        [*command, "--workers", "1"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    try:
+        while finished(tmp_path / "run", "shard") < 2:
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.02)
+        os.kill(children_of(process.pid)[victim], signal.SIGKILL)
+        _, text = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 6, text
+    last = text.splitlines()[-1]
+    assert last.startswith(f"error: the embedded Ray has ended: its process {victim} is gone")
+    assert last.endswith("What was finished is kept, and the same command goes on from there.")
+    assert finished(tmp_path / "run", "shard") >= 2
+    again = subprocess.run([*command, "--engine", "local"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "shards were finished before" in again.stderr
+
+
+@pytest.mark.faults
+def test_a_cluster_whose_head_dies_ends_the_run_in_one_sentence(write: Writer, tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    rng = random.Random(2)
+    write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(1500)], 5)
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NODE})
+    output, log = tmp_path / "run", tmp_path / "log"
+    try:
+        with log.open("w") as file:
+            command = [sys.executable, "-m", "dist_bpe", "count", str(tmp_path / "in"), "-o", str(output)]
+            command += ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "100000", "--address", made.address]
+            process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL)
+        while finished(output, "shard") < 2:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.02)
+        made.head_node.kill_gcs_server()
+        assert process.wait(150) == 6, log.read_text()
+    finally:
+        process.kill()
+        made.shutdown()
+    last = log.read_text().splitlines()[-1]
+    assert last.startswith(f"error: the Ray cluster at {made.address} is gone: no answer for ")
+    assert last.endswith("the same command goes on from there once a cluster answers.")

@@ -1,6 +1,9 @@
 """Memory: what there is, what each step takes, and what is refused before it would take too much."""
 
 import random
+import resource
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import dist_bpe
 from dist_bpe import errors
 from dist_bpe.cli.main import app
 from dist_bpe.learning.memory import check_memory, count_histogram, kept_bytes, learn_bytes
-from dist_bpe.memory import _left, available, fan_in, table_bytes
+from dist_bpe.memory import _left, available, fan_in, fan_in_of_files, table_bytes
 
 
 def test_control_groups_limit_what_is_available(tmp_path: Path) -> None:
@@ -28,6 +31,23 @@ def test_control_groups_limit_what_is_available(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max"):
         _left(tmp_path, "memory.max", "memory.current", "inactive_file")
     assert 0 < available() < 1 << 62
+
+
+def test_a_limited_address_space_limits_what_is_available() -> None:
+    script = "from dist_bpe.memory import available; print(available())"
+    limit = 1 << 30
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )  # fmt: skip
+    assert 0 < int(ran.stdout) < limit
+
+
+def test_few_open_files_make_merges_narrower(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, most in ((resource.RLIM_INFINITY, 64), (1 << 20, 64), (128, 16), (65, 2), (10, 2)):
+        monkeypatch.setattr("dist_bpe.memory.resource.getrlimit", lambda _, files=files: (files, files))
+        monkeypatch.setattr("dist_bpe.memory.os.cpu_count", lambda: 2)
+        assert fan_in_of_files(64) == fan_in(4 << 30, 64) == most
 
 
 def test_little_memory_for_workers_changes_nothing(write: Writer, tmp_path: Path) -> None:

@@ -3,11 +3,7 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +20,6 @@ from dist_bpe.counting.tasks import CountTask, MergeTask, merge_part
 from dist_bpe.counting.tasks import count_shard as tasks_count_shard
 from dist_bpe.options import build
 from dist_bpe.progress import Progress
-from dist_bpe.run import lease
 from dist_bpe.run.config import RunConfig
 from dist_bpe.run.count import run_count
 from dist_bpe.run.train import train as train_train
@@ -206,65 +201,6 @@ def test_outputs_that_are_no_folder_are_refused(source: dist_bpe.Source, tmp_pat
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(errors.UsageError, match="file is a file; name a folder"):
         quiet(source, output=tmp_path / "file")
-
-
-def test_what_a_woken_driver_or_worker_leaves_is_not_taken_up(
-    source: dist_bpe.Source, clean: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = tmp_path / "run"
-    stop_after(monkeypatch, 0)
-    with pytest.raises(KeyboardInterrupt):
-        quiet(source, output=output, **SMALL | {"pattern": "cl100k"})
-    assert not output.exists()
-    # A run that left nothing was staged elsewhere than the next one is: its workers do not know where.
-    stop_after(monkeypatch, 2)
-    with pytest.raises(KeyboardInterrupt):
-        quiet(source, output=output, **SMALL)
-    (staging,) = (output / "staging").iterdir()
-    assert int(staging.name) > 10**8
-    (output / "staging" / "000000007").mkdir()
-    (output / "staging" / "000000007" / "plan.json").write_bytes((staging / "plan.json").read_bytes())
-    assert hashes(quiet(source, output=output, **SMALL).folder) == clean
-    assert not (output / "staging").exists()
-
-
-def test_one_driver_at_a_time(source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dist_bpe.run.lease.BEAT_SECONDS", 0.05)
-    output = tmp_path / "run"
-    (output / "lease").mkdir(parents=True)
-    with lease.lease(output, print), pytest.raises(errors.RunError, match=f"another driver works on .*{os.getpid()}"):
-        quiet(source, output=output)
-    quiet(source, output=output)
-
-
-def test_a_driver_that_was_replaced_writes_nothing_more(
-    source: dist_bpe.Source, clean: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real driver is stopped in the middle, replaced, and woken: at every point it could be in, by its progress."""
-    monkeypatch.setattr("dist_bpe.run.lease.DEAD_SECONDS", 0.3)
-    monkeypatch.setattr("dist_bpe.run.lease.BEAT_SECONDS", 0.05)
-    script = (
-        "import dist_bpe, sys, time\nfrom dist_bpe.counting import tasks\nfrom dist_bpe.run import count\n"
-        "def slow(task, real=tasks.count_shard):\n    time.sleep(0.3)\n    return real(task)\n"
-        "count.count_shard = slow\n"
-        f"dist_bpe.count(dist_bpe.Source('s', {source.paths!r}), output={str(tmp_path / 'run')!r}, engine='local',"
-        f" workers=2, progress='lines', **{SMALL!r})\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    while len(list((tmp_path / "run").glob("staging/*/shard-*.json"))) < 2:
-        time.sleep(0.02)
-        assert process.poll() is None
-    process.send_signal(signal.SIGSTOP)
-    try:
-        table = quiet(source, output=tmp_path / "run", workers=2, **SMALL)
-        assert hashes(table.folder) == clean
-        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
-    finally:
-        process.send_signal(signal.SIGCONT)
-    _, text = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "another driver has taken over" in text.splitlines()[-1]
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
 
 
 def test_a_full_disk_is_waited_for_then_named(

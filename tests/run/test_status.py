@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Writer
+from conftest import SMALL, Writer
+from helpers import quiet, stop_after
 from servers import until
 from typer.testing import CliRunner
 
@@ -116,3 +117,57 @@ def test_what_is_no_run(tmp_path: Path) -> None:
 def test_the_version() -> None:
     ran = CliRunner().invoke(app, ["--version"])
     assert (ran.exit_code, ran.stdout) == (0, f"dist-bpe {dist_bpe.__version__}\n")
+
+
+def test_a_damaged_run_is_told_and_not_stumbled_over(source: dist_bpe.Source, tmp_path: Path) -> None:
+    """Each file that is read, in each of many ways: what the others say is shown all the same."""
+    run = tmp_path / "run"
+    table = quiet(source, output=run, **SMALL)
+    dist_bpe.learn(table, vocab_size=300).save(run / "vocabularies" / "300")
+    whole = look(run)
+    assert (whole["stage"], whole["damaged"]) == ("finished", [])
+    manifest = run / "counts" / "manifest.json"
+    learned = run / "vocabularies" / "300" / "manifest.json"
+    (held,) = (run / "lease").iterdir()
+    for path in (manifest, learned, held):
+        content = path.read_bytes()
+        nonsense = [b"", b"\xff\xfe", b"[1]", b"null", b'{"sources": [1], "sizes": {}}', b'{"sources": {"s": 1}}']
+        nonsense += [b'{"sources": {"s": {"documents": "x"}}, "sizes": {"total": null}}', b"[" * 100_000, content[:50]]
+        for damaged in nonsense:
+            path.write_bytes(damaged)
+            found = look(run)
+            (said,) = found["damaged"]
+            assert str(path) in said
+            assert "damaged" in said
+            assert said.endswith(".")
+            assert found["table"] == ({} if path == manifest else whole["table"])
+            assert found["vocabularies"] == ({} if path == learned else whole["vocabularies"])
+            assert found["driver"]["state"] == ("unknown" if path == held else "ended")
+            shown = CliRunner().invoke(app, ["status", str(run)])
+            assert (shown.exit_code, shown.stderr) == (0, "")
+            assert f"warning: {said}" in shown.stdout
+        path.unlink()
+        path.mkdir()
+        assert str(path) in look(run)["damaged"][0]
+        path.rmdir()
+        path.write_bytes(content)
+    assert look(run) == whole
+
+
+def test_a_damaged_plan_or_commit_is_told(
+    source: dist_bpe.Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    stop_after(monkeypatch, 3)
+    with pytest.raises(KeyboardInterrupt):
+        quiet(source, output=run, **SMALL)
+    (staging,) = (run / "staging").iterdir()
+    first, *_ = sorted(staging.glob("shard-*.json"))
+    first.write_bytes(first.read_bytes()[:-9])
+    assert look(run)["shards"]["finished"] == 2
+    (staging / "plan.json").write_bytes(b"{}")
+    found = look(run)
+    assert found["shards"] == {"finished": 2, "of": None, "pieces": 0}
+    assert found["damaged"] == [f"{staging / 'plan.json'} is damaged: the same command begins this run anew."]
+    (staging / "shard-000777.json").write_bytes(sealed({"key": "x"}))
+    assert any("staging" in text for text in look(run)["damaged"])
