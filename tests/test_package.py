@@ -79,7 +79,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 def started(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """A command in a folder, with the `dist-bpe` of this environment; it has to succeed."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, (command, ran.stderr)
     return ran

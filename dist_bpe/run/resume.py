@@ -165,9 +165,9 @@ def refuse_foreign_table(output: RunPath) -> None:
         marked = marked or b'"count-table"' in (folder / MANIFEST).read_bytes()
     foreign = next((name for name in sorted(names) if name != MANIFEST and not _PART.fullmatch(name)), None)
     if names and (foreign or not marked):
+        why = f"it holds {foreign}" if foreign else "its manifest is of something else"
         raise RunError(
-            f"{folder} is no count table of ours ({f'it holds {foreign}' if foreign else 'its manifest is of something else'}), "
-            "and is not replaced: move it away, or name another folder."
+            f"{folder} is no count table of ours ({why}), and is not replaced: move it away, or name another folder."
         )
 
 

@@ -24,7 +24,7 @@ from dist_bpe.storage.files import RunPath, parse_path, read_json, sizes, to_jso
 from dist_bpe.storage.layout import REPORT, VOCABULARIES
 from dist_bpe.vocabulary.data import check_special_tokens
 from dist_bpe.vocabulary.export import DEFAULT_LIBRARIES, export, refuse_uncarried
-from dist_bpe.vocabulary.files import chosen_formats, not_carried, read_manifest, refuse_foreign
+from dist_bpe.vocabulary.files import chosen_formats, not_carried, read_manifest
 from dist_bpe.vocabulary.files import write as write_formats
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
@@ -75,8 +75,6 @@ def learn_and_export(
                 for folder in folders.values():
                     progress.say(f"learn: {folder} is there already, of the same table and options.")
                 return _report_of(folders, str(run), counted, options, progress)
-            for folder in folders.values():
-                refuse_foreign(folder)
         made: dict[int, _Made] = {}
         for part in _trainings(options):
             training = run_learn(table, part, specials, dev, progress)

@@ -207,7 +207,9 @@ def test_frontier_plot_and_search(made: tuple[CountTable, Path, Path], tmp_path:
     for name in ("temperature 0.3", "temperature 0", "equal documents", "dial 2", "balanced"):
         assert name in ran.stdout, ran.stdout
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
-    ran = run(*options, "--premium", "1.2", "--rounds", "14", "--json")
+    other = run(*options, "--premium", "1.2", "--rounds", "14", "--json")
+    assert (other.exit_code, "--overwrite" in other.stderr) == (6, True)
+    ran = run(*options, "--premium", "1.2", "--rounds", "14", "--json", "--overwrite")
     assert ran.exit_code == 0, ran.stderr
     found = json.loads(ran.stdout)
     within = [point for point in found["tried"] if point["worst_premium"] <= 1.2]
