@@ -14,10 +14,10 @@ from dist_bpe.counting.table import FORMAT_VERSION, CountTable
 from dist_bpe.errors import DistBpeError, RunError, UsageError
 from dist_bpe.progress import Progress
 from dist_bpe.run.config import RunConfig
-from dist_bpe.run.lease import RELEASED, Lease, holder, lease
+from dist_bpe.run.lease import RELEASED, Lease, holder, lease, unfinished
 from dist_bpe.storage.bucket import BucketPath
 from dist_bpe.storage.files import RunPath, make_folder, move, remove, sealed, unsealed, write
-from dist_bpe.storage.layout import COUNTS, LEASE, MANIFEST, PLAN, STAGING, claim
+from dist_bpe.storage.layout import COUNTS, LEASE, MANIFEST, PLAN, claim
 
 MOST_SHOWN = 5
 PATTERN = "pattern"
@@ -117,10 +117,10 @@ def owned(output: RunPath, progress: Progress) -> Iterator[Lease]:
                 make_folder(output, parents=True)
                 make_folder(output / LEASE)
                 before = holder(output)
-                if not before and (output / STAGING).exists() and any((output / STAGING).iterdir()):
+                staged = unfinished(output)
+                if staged and not before:
                     raise RunError(
-                        f"{output / STAGING} is of no run, and a run would remove what is in it: move it away, or name "
-                        "another folder."
+                        f"{staged} is of no run, and a run would go on with it: move it away, or name another folder."
                     )
                 held = stack.enter_context(lease(output, progress.say))
             except OSError as error:

@@ -214,7 +214,7 @@ def test_frontier_plot_and_search(made: tuple[CountTable, Path, Path], tmp_path:
     found = json.loads(ran.stdout)
     within = [point for point in found["tried"] if point["worst_premium"] <= 1.2]
     assert found["best"]["macro_bytes_per_token"] == max(point["macro_bytes_per_token"] for point in within)
-    ran = run(*options, "--search", "--rounds", "14", "--json")
+    ran = run(*options, "--search", "--rounds", "14", "--json", "--overwrite")
     found = json.loads(ran.stdout)
     assert found["best"]["worst_tokens"] == min(point["worst_tokens"] for point in found["tried"])
 
