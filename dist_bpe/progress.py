@@ -155,7 +155,7 @@ class Stage:
         if note is not None:
             self.text = note
         if self._bars and self._task is not None:
-            self._bars.update(self._task, completed=self.done, note=self.text)
+            self._bars.update(self._task, completed=self.done, note=printable(self.text))
 
     def tick(self, ended: threading.Event, every_seconds: float) -> None:
         """Tell how far it is every few seconds until the stage ends, also while nothing advances."""
@@ -266,10 +266,10 @@ def _new_bars(unit: str) -> "RichProgress":
     amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     return RichProgress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         amount,
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
     )

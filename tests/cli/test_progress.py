@@ -45,6 +45,20 @@ def test_bars_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "4/4" in capsys.readouterr().err
 
 
+def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not as markup, and not as what a terminal acts on; nor with what is secret in them."""
+    for style in ("bars", "lines", "silent"):
+        steps = progress.Progress(style)
+        with steps.stage("[/b]", 4, "parts") as stage:
+            stage.advance(4, "[/b][red]x\x1b[2J\n")
+            steps.warn("s3://KEY:VEILED@bucket/[/b][red]\x1b[2J\udcff\n is odd")
+        text = capsys.readouterr().err
+        assert "warning: s3://bucket/[/b][red]\\x1b[2J\\xff\\n is odd\n" in text
+        assert "\x1b[2J" not in text
+        if style == "bars":
+            assert "[/b][red]x\\x1b[2J\\n" in text
+
+
 def test_a_failed_stage_is_not_recorded() -> None:
     steps = progress.Progress("silent")
     with pytest.raises(RuntimeError), steps.stage("merge"):
