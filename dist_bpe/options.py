@@ -22,7 +22,8 @@ Location = tuple[str | int, ...]
 class Options(BaseModel):
     """The options of one step. Unknown ones are errors, and none can be set afterwards."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    # Validators are built when they are first used: --help needs the fields alone.
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
 
 M = TypeVar("M")
@@ -70,7 +71,9 @@ def option(
     The limits are those of `pydantic.Field`, such as ge=1.
     """
     extra = Flag(flag, metavar, shown, repeated, none, cli)
-    return Field(default, description=help, json_schema_extra=extra, **limits)
+    # An instance as the default would have its model's validator built at once; a `default_factory` waits.
+    defaults = {} if "default_factory" in limits else {"default": default}
+    return Field(**defaults, description=help, json_schema_extra=extra, **limits)
 
 
 def fields_of(model: Any) -> Mapping[str, FieldInfo]:

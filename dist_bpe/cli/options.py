@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, cast, get_a
 import typer
 from pydantic import ByteSize
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 from typer.core import TyperCommand
 
 from dist_bpe.corpus.source import Source
@@ -182,7 +183,12 @@ def _flags(name: str, field: FieldInfo) -> Iterable[_Taken]:
     flag = flag_name(name, field)
     yes_or_no = bool in _types(field.annotation)
     default = shown.shown
-    if default is None and not field.is_required() and not yes_or_no and field.default not in (None, (), [], {}):
+    if (
+        default is None
+        and not field.is_required()
+        and not yes_or_no
+        and field.default not in (None, (), [], {}, PydanticUndefined)
+    ):
         default = str(field.default)
     help = f"{field.description}{f'  [default: {default}]' if default else ''}"
     if yes_or_no:
@@ -415,6 +421,6 @@ def document() -> str:
 
 
 def _as_toml(value: Any) -> str:
-    if value in (None, (), [], {}) or isinstance(value, Mixture):
+    if value in (None, (), [], {}, PydanticUndefined):
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

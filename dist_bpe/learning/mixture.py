@@ -37,7 +37,7 @@ def _ratio(value: Any) -> Fraction:
         ratio = Fraction(text)
     except (ValueError, ZeroDivisionError) as error:
         raise ValueError("a number is needed, such as 3, 0.25 or '1/3'") from error
-    if ratio and not 10**-MOST_DIGITS <= abs(ratio) <= 10**MOST_DIGITS:
+    if ratio and not Fraction(1, 10**MOST_DIGITS) <= abs(ratio) <= 10**MOST_DIGITS:
         raise ValueError(f"it must have {MOST_DIGITS} digits at most")
     if ratio < 0:
         raise ValueError("it must not be negative")

@@ -42,7 +42,9 @@ class LearnOptions(Options):
         metavar="N[,N…]",
     )
     mixture: Mixture = option(
-        Mixture(), "How much each source counts; in a file it may stand as a table of its own, [mixture].", cli=False
+        help="How much each source counts; in a file it may stand as a table of its own, [mixture].",
+        cli=False,
+        default_factory=Mixture,
     )
     parity: Literal["dev", "ratio", "window", "hybrid"] | None = option(
         None,

@@ -44,9 +44,9 @@ class RunConfig(ExportOptions):
 
     sources: list[Source] = Field(min_length=1)
     output: str
-    count: CountOptions = CountOptions()
+    count: CountOptions = Field(default_factory=CountOptions)
     learn: LearnOptions | None = None
-    engine: EngineOptions = EngineOptions()
+    engine: EngineOptions = Field(default_factory=EngineOptions)
 
     @model_validator(mode="before")
     @classmethod
