@@ -233,8 +233,8 @@ def show_plan(planned: "Plan", table_bytes: int) -> None:
     seconds = sum(source.core_seconds for source in planned.by_source())
     _print(
         console,
-        f"counting takes about {seconds / 60:,.1f} minutes of one core with a named pattern (others take ten times as "
-        f"long), and up to {human_bytes(planned.task_memory(table_bytes))} of memory a task.",
+        f"counting takes about {seconds / 60:,.1f} minutes of one core with a named pattern (others take some hundred "
+        f"times as long), and up to {human_bytes(planned.task_memory(table_bytes))} of memory a task.",
     )
     _print(console, "what learning takes follows from the unique words, which counting will tell.")
 

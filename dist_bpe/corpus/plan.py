@@ -19,11 +19,11 @@ from dist_bpe.corpus.documents import MOST_NAMED, NO_GROUP, WHOLE, Inspected, Pi
 from dist_bpe.corpus.finding import Found, LeftOut, find, relative_names
 from dist_bpe.corpus.formats import partition_of
 from dist_bpe.corpus.readers.iterable import Given
-from dist_bpe.corpus.readers.lines import DAMAGED
+from dist_bpe.corpus.readers.lines import DAMAGED, of_the_machine
 from dist_bpe.corpus.readers.registry import READERS
 from dist_bpe.corpus.shard import Shard, sum_or_none
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import AccessError, BadFile, SourceError
+from dist_bpe.errors import AccessError, BadFile, DataError, SourceError
 from dist_bpe.storage import places
 from dist_bpe.storage.places import File, said
 
@@ -319,6 +319,11 @@ def _inspect(source: Source, result: Plan) -> Iterator[_Unit]:
         except SourceError as error:
             return error
         except DAMAGED as error:
+            if of_the_machine(error):
+                raise DataError(
+                    f"{file.path} cannot be read, through no fault of its own: {said(error)}. Give the command again "
+                    "when the machine or its storage is well."
+                ) from error
             return BadFile(f"{file.path} is damaged: {said(error)}")
         return file, inspected, group
 

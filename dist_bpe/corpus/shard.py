@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dist_bpe.corpus.documents import LEAVE_FILES, Batch, Piece, Reading, Skipped
-from dist_bpe.corpus.readers.lines import DAMAGED
+from dist_bpe.corpus.readers.lines import DAMAGED, of_the_machine
 from dist_bpe.corpus.readers.registry import READERS
 from dist_bpe.errors import AccessError, DataError, SourceError
 from dist_bpe.storage.places import said
@@ -62,7 +62,10 @@ class Shard:
         if len(self.pieces) > 1:
             groups = [self.pieces[i::SPLIT] for i in range(min(SPLIT, len(self.pieces)))]
         else:
-            groups = [(piece,) for piece in _halved(self.pieces[0], self.reading)]
+            try:
+                groups = [(piece,) for piece in _halved(self.pieces[0], self.reading)]
+            except (*DAMAGED, SourceError):
+                return []  # whoever asks has a first cause to tell, and this is another of its kind
         return [Shard(self.index, self.reading, pieces) for pieces in groups] if len(groups) > 1 else []
 
     def batches(self, skipped: Skipped | None = None, check_utf8: bool = True) -> Iterator[Batch]:
@@ -84,6 +87,8 @@ class Shard:
             except AccessError as error:
                 raise DataError(str(error)) from error
             except (*DAMAGED, SourceError) as error:
+                if of_the_machine(error):
+                    raise  # no damage of the file, so no policy's: another attempt may read it
                 reason = said(error) if isinstance(error, SourceError) else f"{piece.path} is damaged: {said(error)}."
                 if self.reading.on_bad_file == "error":
                     raise DataError(f"{reason.rstrip('.')}. To leave such files out, {LEAVE_FILES}.") from error
@@ -107,6 +112,8 @@ class Shard:
             except AccessError as error:
                 raise DataError(str(error)) from error
             except (*DAMAGED, SourceError) as error:
+                if of_the_machine(error):
+                    raise
                 if self.reading.on_bad_file == "error":
                     raise DataError(
                         f"{piece.path}: field {self.reading.group_by!r} cannot be read: {said(error)}"
@@ -119,8 +126,10 @@ class Shard:
         try:
             for batch in READERS[piece.format].read(piece, self.reading, Skipped()):
                 names.add(batch.source)
-        except (*DAMAGED, SourceError):
-            pass  # what `batches` will meet again, and note
+        except (*DAMAGED, SourceError) as error:
+            if of_the_machine(error):
+                raise
+            # What `batches` will meet again, and note.
         return names
 
 

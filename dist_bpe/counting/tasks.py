@@ -29,7 +29,7 @@ from dist_bpe.counting.table import write_part
 from dist_bpe.engine.base import STOP
 from dist_bpe.errors import DataError, Stopped
 from dist_bpe.pretokenize.checks import resolve
-from dist_bpe.pretokenize.patterns import Pattern
+from dist_bpe.pretokenize.patterns import Pattern, PatternTimeoutError
 from dist_bpe.progress import peak_memory_bytes
 from dist_bpe.storage.files import RunPath, create_if_absent, sealed, sha256, sizes, unsealed
 from dist_bpe.storage.places import THREADS, in_threads
@@ -133,7 +133,7 @@ def count_shard(task: CountTask) -> dict[str, Any]:
 
     def count() -> None:
         # The counter checks each text as it counts it.
-        for name, texts, _ in task.shard.batches(skipped, check_utf8=False):
+        for name, texts, row in task.shard.batches(skipped, check_utf8=False):
             if STOP.is_set():
                 raise Stopped("stopped")
             if name not in number:
@@ -144,7 +144,10 @@ def count_shard(task: CountTask) -> dict[str, Any]:
             nulls[source] += texts.null_count
             counter.count(source, texts)
             if not pattern.native:
-                _count_custom(counter, source, texts, pattern, options)
+                try:
+                    _count_custom(counter, source, texts, pattern, options)
+                except PatternTimeoutError as error:
+                    raise DataError(f"{task.shard}, in the texts from place {row:,} on: {error}") from error
             if counter.memory_bytes > task.table_bytes:
                 spill()
         if counter.unique_words:

@@ -35,6 +35,8 @@ from dist_bpe.storage.places import File, escaped, said
 EXTENSIONS = formats.EXTENSIONS | {".csv": "csv", ".tsv": "tsv", ".txt": "words", ".text": "words", ".vocab": "words"}
 #: The column of sources, which is used if it is there, whatever the list is named.
 SOURCE_COLUMN = "source"
+# Lists that are shorter may be of any words.
+FEW_WORDS = 50
 # Words whose cut by the pattern is looked at.
 PROBED_WORDS = 10_000
 # Integers that a double tells from their neighbours.
@@ -137,6 +139,13 @@ def _doubts(words: Sequence[bytes], pattern: Pattern) -> list[str]:
         return [
             f"{marked:,} of the first {len(texts):,} words begin with Ġ or ▁, which is taken as that letter and not as "
             "a space: write the words as they stand in the text."
+        ]
+    spaced = [word for word in pattern.words("a b") if word.startswith(b" ") and len(word) > 1]
+    if spaced and len(texts) >= FEW_WORDS and not any(text.startswith(" ") for text in texts):
+        return [
+            f"none of the first {len(texts):,} words begins with a space, which the pattern "
+            f"{pattern.name or pattern.regex!r} leaves with the word behind it: where the list lost them, text will be "
+            "cut into other words than these."
         ]
     cut = [text for text in texts if len(list(pattern.words(text))) > 1]
     if 10 * len(cut) > len(texts):
@@ -315,6 +324,13 @@ def _separated(separator: bytes, most: int) -> Any:
                 # What follows the word is no text: a carriage return there belongs to the line's end.
                 fields = line.removesuffix(b"\r").rsplit(separator, most - 1)
                 if i == 1 and fields[:2] == header:
+                    third = (words_of.source or SOURCE_COLUMN).encode()
+                    if len(fields) > 2 and fields[2] != third:
+                        raise DataError(
+                            f"{file.path}: the third column is {fields[2].decode(errors='replace')!r}; the source of "
+                            f"each word is looked for in {third.decode()!r}. Name it (--source-column, "
+                            "WordList(source=…)), or leave it out."
+                        )
                     continue
                 if len(fields) < 2 or (most > 2 and separator in fields[0]):
                     shown = "a tab" if separator == b"\t" else "a space"

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dist_bpe import _core
 from dist_bpe.errors import FormatError, RunError, UsageError
 from dist_bpe.pretokenize.patterns import Pattern
-from dist_bpe.storage.files import RunPath, publish_folder, put, sha256, to_json
+from dist_bpe.storage.files import RunPath, publish_folder, sha256, to_json, write_new
+from dist_bpe.storage.files import write as write_file
 from dist_bpe.storage.layout import MANIFEST, REPORT
 from dist_bpe.vocabulary.data import VocabularyData
 from dist_bpe.vocabulary.formats import gpt2, parquet, tiktoken, tokenizers
@@ -285,7 +286,7 @@ def publish_files(
             for name in stale:
                 (folder / name).unlink(missing_ok=True)
             for name in sorted(files, key=MANIFEST.__eq__):
-                put(temporary / name, folder / name)
+                write_file(folder / name, files[name])
         if isinstance(folder, Path):
             sweep(folder)
     except OSError as error:
@@ -366,7 +367,7 @@ _UNIQUE = "[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}"  # as uuid4().hex is made
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     for name, content in files.items():
-        (folder / name).write_bytes(content)
+        write_new(folder / name, content)
 
 
 def load(path: RunPath, pattern: Pattern | None = None) -> VocabularyData:

@@ -1,17 +1,19 @@
 """A file may not change while it is read: compared before and after, whatever the policies."""
 
+import errno
 import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import quiet
+from helpers import hashes, quiet
 
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import plan
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import DataError
+from dist_bpe.errors import DataError, RunError
+from dist_bpe.storage.places import File
 
 OLD, NEW = ["old words of a file"] * 50, ["new words of a file"] * 50
 
@@ -94,3 +96,32 @@ def test_a_file_that_shrinks_while_it_is_read_ends_no_process(tmp_path: Path) ->
     os.truncate(path, 1000)
     with pytest.raises(DataError, match=r"a\.arrow has 1,000 bytes, but had"):
         list(batches)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.txt"])
+def test_a_failing_disk_is_no_damage_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """No policy leaves a good file out for it: the shard is tried again, and then the run stops."""
+    put(tmp_path / name, OLD)
+    source = Source("s", str(tmp_path / name), on_bad_file="skip", on_bad_row="skip")
+    clean = hashes(quiet(source, output=tmp_path / "clean").folder)
+    opened, left = File.open, [0]
+
+    def failing(self: File, *arguments: object) -> object:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(self, *arguments)
+
+    monkeypatch.setattr(File, "open", failing)
+    shard = plan([source]).shards[0]
+    left[0] = 1
+    with pytest.raises(OSError, match="Input/output error"):
+        list(shard.batches(Skipped()))
+    left[0] = 1
+    with pytest.raises(DataError, match=f"{name} cannot be read, through no fault of its own: .*Input/output error"):
+        plan([source])
+    monkeypatch.setattr("dist_bpe.run.count.plan", lambda *arguments: (plan(*arguments), left.__setitem__(0, 2))[0])
+    assert hashes(quiet(source, output=tmp_path / "run").folder) == clean
+    monkeypatch.setattr("dist_bpe.run.count.plan", lambda *arguments: (plan(*arguments), left.__setitem__(0, 99))[0])
+    with pytest.raises(RunError, match=r"failed 3 times.*Input/output error"):
+        quiet(source, output=tmp_path / "other")

@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from helpers import hashes
+from conftest import Writer
+from helpers import hashes, quiet
 
+import dist_bpe
 from dist_bpe.arrays import of_bytes
 from dist_bpe.counting import tasks
 from dist_bpe.counting.spills import SPILL_SCHEMA, SpillSlice, write_spill
+from dist_bpe.errors import DataError
+from dist_bpe.pretokenize.checks import slow_text
+from dist_bpe.pretokenize.patterns import find
 from dist_bpe.storage.files import RunPath
 
 
@@ -62,3 +67,18 @@ def test_a_merge_rewrites_as_few_runs_as_it_can(
     assert sum(levels) == rewritten
     assert last == min(fan_in, number)
     assert max(opened) <= fan_in
+
+
+def test_a_pattern_that_tries_without_end_names_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Writer
+) -> None:
+    monkeypatch.setattr("dist_bpe.pretokenize.patterns.seconds_for", lambda _: 0.2)
+    for module in ("run.count", "counting.tasks", "counting.table"):
+        monkeypatch.setattr(f"dist_bpe.{module}.resolve", find)  # the probes at the start would tell it, too
+    pattern = r"(a|aa)+$|[\s\S]"
+    write("a.parquet", ["fine", slow_text(find(pattern))])
+    source = dist_bpe.Source("s", str(tmp_path / "a.parquet"))
+    with pytest.raises(
+        DataError, match=r"a\.parquet.*, in the texts from place 0 on: the pattern .*took more than 0.2 s"
+    ):
+        quiet(source, output=tmp_path / "run", pattern=pattern)

@@ -236,3 +236,22 @@ def test_many_words_leave_in_runs(tmp_path: Path) -> None:
     assert commits[0]["totals"][0]["words"] == 2 * sum(count for _, count in words)
     large = np.array([2**62, 2**62 + 1], np.uint64)
     assert _bytes(np.array([3, 4]), large) == 3 * 2**62 + 4 * (2**62 + 1)
+
+
+def test_a_third_column_of_another_name_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("word\tcount\ttotal\nab\t3\t9\n")
+    with pytest.raises(
+        DataError, match=r"the third column is 'total'; the source of each word is looked for in 'source'"
+    ):
+        dist_bpe.import_counts(tmp_path / "a.tsv", output=tmp_path / "run", progress="silent")
+    named = WordList("a", (str(tmp_path / "a.tsv"),), source="total")
+    assert list(dist_bpe.import_counts([named], output=tmp_path / "run", progress="silent").sources) == ["9"]
+
+
+def test_words_that_lost_their_spaces_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, space in (("lost", ""), ("kept", " ")):
+        (tmp_path / f"{name}.tsv").write_text(
+            "".join(f"{space}w{chr(97 + i % 26) * (i + 1)}\t{i + 1}\n" for i in range(60))
+        )
+        dist_bpe.import_counts(tmp_path / f"{name}.tsv", output=tmp_path / name, progress="silent")
+        assert ("none of the first 60 words begins with a space" in capsys.readouterr().err) == (name == "lost")

@@ -3,6 +3,7 @@
 The short ones run in `make test`, all of them in `make test-faults`.
 """
 
+import errno
 import os
 import random
 import re
@@ -290,3 +291,34 @@ def test_a_node_is_killed(cluster: Any, write: Writer, tmp_path: Path, when: str
 @pytest.mark.parametrize("when", ["shard", "part"])
 def test_a_node_freezes_for_good(cluster: Any, write: Writer, tmp_path: Path, when: str) -> None:
     harm_a_run(cluster, write, tmp_path, when, signal_a_node(signal.SIGSTOP))
+
+
+def test_a_full_disk_is_waited_for_while_learning_and_exporting(
+    write: Writer, tmp_path: Path, documents: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while counting: nothing but time is lost when somebody makes room."""
+    write("in/a.parquet", documents[:100])
+    table = quiet(dist_bpe.Source("s", str(tmp_path / "in")), output=tmp_path / "run", partitions=2)
+    monkeypatch.setattr("dist_bpe.storage.files.FIRST_WAIT_SECONDS", 0.001)
+    vocabulary = dist_bpe.learn(table, vocab_size=300)
+    vocabulary.save(tmp_path / "clean")
+    for step, number in (
+        ("write", errno.ENOSPC),
+        ("fsync", errno.EIO),
+        ("create", errno.EDQUOT),
+        ("rename", errno.EIO),
+    ):
+        for name in ("new", "new"):  # into a new folder, and into one that is there
+            left = 9
+
+            def full(what: str, _: Path, step: str = step, number: int = number) -> None:
+                nonlocal left
+                if what == step and left:
+                    left -= 1
+                    raise OSError(number, os.strerror(number))
+
+            monkeypatch.setattr("dist_bpe.storage.files.inject", full)
+            vocabulary.save(tmp_path / step / name)
+            assert left == 0
+            assert hashes(tmp_path / step / name) == hashes(tmp_path / "clean")
+            assert not list((tmp_path / step).glob(".*"))

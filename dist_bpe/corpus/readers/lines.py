@@ -1,6 +1,7 @@
 """Plain text: a document a line, or a file; and lines themselves, in blocks, from compressed files, too."""
 
 import codecs
+import errno
 import io
 import lzma
 import zlib
@@ -29,7 +30,17 @@ LONGEST_LINE_BYTES = 1 << 30
 NEWLINE, CARRIAGE_RETURN, OPENING, CLOSING = b"\n\r{}"
 # The stub of `isal` takes its error for a value.
 _ISAL_ERROR: type[Exception] = IsalError  # type: ignore[assignment]
+#: What a disk, a network file system, or a system short of files, memory or room answers: nothing of the file.
+_OF_THE_MACHINE = {
+    errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EBUSY, errno.ESTALE,
+    errno.ETIMEDOUT,
+}  # fmt: skip
 DAMAGED = (OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, _ISAL_ERROR)
+
+
+def of_the_machine(error: BaseException) -> bool:
+    """Whether an error is of the machine that reads, not of the file; the damage that libraries find has no number."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_MACHINE
 
 
 _UTF16 = {
