@@ -23,6 +23,7 @@ import dist_bpe
 from dist_bpe import errors
 from dist_bpe.cli.main import app
 from dist_bpe.counting.table import CountTable
+from dist_bpe.storage import layout
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -237,6 +238,15 @@ def test_each_library_from_outside_has_its_place() -> None:
             for name in names:
                 allowed = OUTSIDE.get(name.partition(".")[0])
                 assert allowed is None or place.startswith(tuple(allowed.split())), f"{place} imports {name}"
+
+
+def test_the_run_folder_is_spelled_in_one_place() -> None:
+    """What lies in it are files and folders of `storage/layout.py`: no path elsewhere is made of such a name."""
+    names = "|".join(re.escape(value) for name, value in vars(layout).items() if name.isupper())
+    for file in (ROOT / "dist_bpe").rglob("*.py"):
+        if file.name != "layout.py":
+            found = re.search(rf"""/ ?["']({names})["']|["']({names})["'] ?/""", file.read_text())
+            assert not found, f"{file}: {found}"
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -319,6 +319,7 @@ def _tell_summary(report: "RunReport", progress: Progress) -> None:
             for name in ("documents", "bytes", "words", "dropped_words")
         },
         rows=report.table.rows if report.table else 0,
+        unique_words=report.table.rows if report.table else 0,  # its name in release 0.1
         vocabulary=len(report.vocabulary) if report.vocabulary is not None else None,
         seconds=round(sum(stage.seconds for stage in report.stages), 3),
         peak_bytes=max((stage.peak_bytes for stage in report.stages), default=0),

@@ -7,6 +7,7 @@ from typing import Any
 
 from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize.checks import resolve
+from dist_bpe.storage.layout import MANIFEST
 from dist_bpe.storage.places import redacted
 from dist_bpe.vocabulary.formats.tiktoken import tiktoken_ranks
 from dist_bpe.vocabulary.vocabulary import Vocabulary
@@ -53,7 +54,7 @@ def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
     if not path.exists():
         return _tiktoken_encoding(text.removeprefix("tiktoken:"))
     name = path.name if path.is_dir() or path.parent.name in ("", ".") else f"{path.parent.name}/{path.name}"
-    file = path / "tokenizer.json" if path.is_dir() and not (path / "manifest.json").is_file() else path
+    file = path / "tokenizer.json" if path.is_dir() and not (path / MANIFEST).is_file() else path
     try:
         return Tokenizer.of(Vocabulary.load(path, None if file.name == "tokenizer.json" else pattern), name)
     except FormatError as error:

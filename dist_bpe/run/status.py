@@ -74,7 +74,7 @@ class Status:
             yield (
                 f"table: {self.table['documents']:,} documents of {self.table['sources']:,} sources, "
                 f"{human_bytes(self.table['bytes'])}, {self.table['words']:,} words, "
-                f"{self.table['unique_words']:,} unique words"
+                f"{self.table['unique_words']:,} rows (one for each unique word of each source)"
             )
         for name, tokens in self.vocabularies.items():
             yield f"vocabulary {name}: {tokens:,} tokens"

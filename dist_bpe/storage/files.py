@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from dist_bpe.errors import FULL, FormatError, RunError, UsageError, of_system
 from dist_bpe.storage.bucket import BucketPath, bucket_path
+from dist_bpe.storage.layout import MANIFEST
 from dist_bpe.storage.places import LOCAL, split
 
 R = TypeVar("R")
@@ -308,7 +309,7 @@ def publish(path: RunPath) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def publish_folder(folder: RunPath, last: str = "manifest.json") -> Iterator[Path]:
+def publish_folder(folder: RunPath, last: str = MANIFEST) -> Iterator[Path]:
     """Yield a temporary folder; on success it takes the place of `folder`, on failure it is removed.
 
     In an object store the files replace those of their names one by one, and what was there besides is removed; the
