@@ -172,7 +172,7 @@ def test_damaged_parallel_sets() -> None:
     assert not faults, f"{ends}\n" + "\n".join(faults[:5])
 
 
-@pytest.mark.faults
+@pytest.mark.fuzz
 @pytest.mark.timeout(0)
 def test_damaged_files_for_a_long_time() -> None:
     """Every kind of file, for FUZZ_SECONDS together (by default ten minutes), from the seed FUZZ_SEED on."""

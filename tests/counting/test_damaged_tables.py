@@ -1,6 +1,6 @@
 """Damaged files: whatever happens to their bytes, they give what they gave before, or an error that names the file.
 
-A few hundred cases run in `make test`; `pytest -m faults tests/counting/test_fuzz.py` goes on with new ones for
+A few hundred cases run in `make test`; `pytest -m fuzz tests/counting/test_damaged_tables.py` goes on with new ones for
 FUZZ_SECONDS, ten minutes by default. A failure names its seed.
 """
 
@@ -200,7 +200,7 @@ def test_damaged_files(target: Callable[[Path], Callable[[random.Random], None]]
     run_cases(target(tmp_path), range(CASES))
 
 
-@pytest.mark.faults
+@pytest.mark.fuzz
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)
 def test_damaged_files_for_long(target: Callable[[Path], Callable[[random.Random], None]], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_some_damaged_files(tmp_path: Path) -> None:
         _check(seed, tmp_path / "v", files)
 
 
-@pytest.mark.faults
+@pytest.mark.fuzz
 @pytest.mark.timeout(0)
 def test_many_damaged_files(tmp_path: Path) -> None:
     files = _files(tmp_path / "v")
