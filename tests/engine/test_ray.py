@@ -172,7 +172,9 @@ def test_a_cluster_whose_head_dies_ends_the_run_in_one_sentence(write: Writer, t
     from ray.cluster_utils import Cluster
 
     rng = random.Random(2)
-    write("in/a.parquet", [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(1500)], 5)
+    texts = [" ".join(f"{rng.randrange(30_000):x}" for _ in range(4_000)) for _ in range(1500)]
+    for name in "abcdefgh":  # what lasts longer than the head may be silent, on a fast machine, too
+        write(f"in/{name}.parquet", texts, 5)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NODE})
     output, log = tmp_path / "run", tmp_path / "log"
     try:
