@@ -176,11 +176,11 @@ def test_a_cluster_whose_head_dies_ends_the_run_in_one_sentence(write: Writer, t
     for name in "abcdefgh":  # what lasts longer than the head may be silent, on a fast machine, too
         write(f"in/{name}.parquet", texts, 5)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NODE})
-    output, log = tmp_path / "run", tmp_path / "log"
+    output, log, address = tmp_path / "run", tmp_path / "log", made.address  # which is gone in the end
     try:
         with log.open("w") as file:
             command = [sys.executable, "-m", "dist_bpe", "count", str(tmp_path / "in"), "-o", str(output)]
-            command += ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "100000", "--address", made.address]
+            command += ["--pattern", r"[a-z]+|[0-9]+|[\s\S]", "--shard-bytes", "100000", "--address", address]
             process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL)
         while finished(output, "shard") < 2:
             assert process.poll() is None, log.read_text()
@@ -191,5 +191,5 @@ def test_a_cluster_whose_head_dies_ends_the_run_in_one_sentence(write: Writer, t
         process.kill()
         made.shutdown()
     last = log.read_text().splitlines()[-1]
-    assert last.startswith(f"error: the Ray cluster at {made.address} is gone: no answer for ")
+    assert last.startswith(f"error: the Ray cluster at {address} is gone: no answer for ")
     assert last.endswith("the same command goes on from there once a cluster answers.")
