@@ -166,7 +166,7 @@ def _read(words_of: WordList) -> Iterator[tuple[str, Any, Any]]:
         try:
             for rows in _READERS[format](file, words_of):
                 yield from _checked(rows, path, words_of)
-        except (*DAMAGED, UnicodeDecodeError) as error:
+        except DAMAGED as error:
             raise DataError(f"{path} is damaged: {said(error)}") from error
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from helpers import run
+from helpers import quiet, run
 
 from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.heldout import read_parallel
@@ -121,3 +121,16 @@ def test_a_parallel_set_with_a_login_in_its_name_shows_none(tmp_path: Path) -> N
                 pytest.MonkeyPatch().setattr("dist_bpe.storage.places.RETRY_SECONDS", 0.1)
             read_parallel(text)
         assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_group_that_is_no_utf8_is_damage(tmp_path: Path, name: str) -> None:
+    groups = pa.Array.from_buffers(pa.string(), 2, pa.array([b"x", b"\xff"], pa.binary()).buffers())
+    table = pa.table({"text": ["one", "two"], "lang": groups})
+    if name == "a.parquet":
+        pq.write_table(table, tmp_path / name)
+    else:
+        with pa.ipc.new_file(str(tmp_path / name), table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(DataError, match=f"{name}.* can't decode byte 0xff"):
+        quiet(Source("s", str(tmp_path / name), group_by="lang"), output=tmp_path / "run")

@@ -113,7 +113,11 @@ def manifest(folder: Path) -> Callable[[random.Random], None]:
     content, before = path.read_bytes(), of_table(table.folder)
 
     def case(rng: random.Random) -> None:
-        path.write_bytes(mangled(content, rng))
+        damaged = mangled(content, rng)
+        # Tables of release 0.1 have no checksum: one fault that hides its name, and another that it would tell, are two.
+        if b'"checksum"' not in damaged:
+            return
+        path.write_bytes(damaged)
         same_or_named(before, lambda: of_table(table.folder), path)
 
     return case

@@ -35,7 +35,8 @@ _OF_THE_MACHINE = {
     errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EAGAIN, errno.EBUSY, errno.ESTALE,
     errno.ETIMEDOUT,
 }  # fmt: skip
-DAMAGED = (OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, _ISAL_ERROR)
+# The names of groups are text of Python's, and may be none.
+DAMAGED = (UnicodeDecodeError, OSError, EOFError, pa.ArrowException, lzma.LZMAError, zlib.error, _ISAL_ERROR)
 
 
 def of_the_machine(error: BaseException) -> bool:
