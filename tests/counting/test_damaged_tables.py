@@ -114,7 +114,7 @@ def manifest(folder: Path) -> Callable[[random.Random], None]:
 
     def case(rng: random.Random) -> None:
         damaged = mangled(content, rng)
-        # Tables of release 0.1 have no checksum: one fault that hides its name, and another that it would tell, are two.
+        # Tables of release 0.1 have no checksum: a fault that hides its name, and one that it would tell, are two.
         if b'"checksum"' not in damaged:
             return
         path.write_bytes(damaged)
