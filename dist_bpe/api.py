@@ -92,6 +92,8 @@ def count(
         RunError: the folder holds another table or an unfinished run of other inputs or options, another driver works
             on it, its disk is full, or a shard keeps failing. What was finished is kept, and the same call goes on.
     """
+    if not sources:
+        raise UsageError("name at least one source or path to count.")
     given: dict[str, Any] = dict(options)
     engine = {name: given.pop(name) for name in fields_of(EngineOptions) if name in given}
     known = (*fields_of(EngineOptions), "output", "overwrite", "restart", "progress")
@@ -104,6 +106,13 @@ def count(
         engine=build(EngineOptions, engine),
     )
     return run_count(config, Progress(progress)).table
+
+
+def _special_tokens(given: Any) -> list[SpecialToken]:
+    wrong = [given] if isinstance(given, str) else [each for each in given if not isinstance(each, (str, SpecialToken))]
+    if wrong:
+        raise UsageError(f"special_tokens is a list of texts or SpecialToken: {wrong[0]!r} is neither list nor one.")
+    return [special_token(token) for token in given]
 
 
 def _source(given: Any) -> Source:
@@ -236,6 +245,17 @@ def learn(
         UsageError: a size that is too small, or options that do not go together.
         RunError: no finished count table in the folder.
     """
+    if not isinstance(counts, (CountTable, str, Path, BucketPath, Mapping)):
+        raise UsageError(
+            "counts is a count table, the path of a run folder, or a {word: count} mapping, not "
+            f"{type(counts).__name__}."
+        )
+    if not isinstance(pattern, str):
+        raise UsageError(f"a pattern is a name or a regular expression as text, not {type(pattern).__name__}.")
+    if not isinstance(dev, (HeldOut, str, Path, type(None))):
+        raise UsageError(f"dev is a parallel set, or the path of its file, not {type(dev).__name__}.")
+    if num_merges is not None and num_merges < 0:
+        raise UsageError(f"num_merges must be 0 or more, not {num_merges:,}.")
     if (vocab_size is None) == (num_merges is None):
         raise UsageError("give either vocab_size or num_merges.")
     teaching = unit != "byte" or tie_break != "id" or end_of_word is not None or unknown_token is not None
@@ -261,7 +281,7 @@ def learn(
     if special_tokens is None:
         specials = counts.specials if isinstance(counts, CountTable) else []
     else:
-        specials = [special_token(token) for token in special_tokens]
+        specials = _special_tokens(special_tokens)
     if vocab_size is None:
         vocab_size = BYTES + (num_merges or 0) + len(specials)
     known = ("num_merges", "pattern", "normalization", "dev", "special_tokens", "progress", *_TEACHING)

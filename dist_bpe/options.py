@@ -26,6 +26,8 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
 
+#: What the native core takes for a count.
+MOST = (1 << 64) - 1
 M = TypeVar("M")
 T = TypeVar("T", bound=type[Any])
 
@@ -157,6 +159,8 @@ def sentence_of(
     """The first thing that pydantic says of some values, as a sentence."""
     problem = error.errors()[0]
     location = problem["loc"]
+    if location and isinstance(location[0], int):  # of a dataclass that was given it by position
+        location = (list(fields_of(model))[location[0]], *location[1:])
     # A file's name stands before the sentence, and the key in it.
     where, colon, name = spelled(location).rpartition(": ") if location else ("", "", "")
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dist_bpe.errors import printable, without_secrets
+from dist_bpe.errors import UsageError, printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -200,6 +200,8 @@ class Progress:
     """
 
     def __init__(self, style: str = "auto") -> None:
+        if style not in ("auto", "bars", "lines", "json", "silent"):
+            raise UsageError(f"progress is auto, bars, lines, json or silent, not {style!r}.")
         if style == "auto":
             style = "bars" if sys.stderr.isatty() else "lines"
         self.style = style

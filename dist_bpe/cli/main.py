@@ -1,5 +1,8 @@
 """The commands, registered in the order of --help."""
 
+import os
+import sys
+
 from dist_bpe.cli import measuring, training, using
 from dist_bpe.cli.app import app
 from dist_bpe.cli.options import Sections
@@ -23,5 +26,16 @@ for _command in (
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; what cannot be written, of --help, too, is one sentence."""
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
+        print(f"error: standard output cannot be written: {error.strerror or error}.", file=sys.stderr)
+        sys.exit(6)

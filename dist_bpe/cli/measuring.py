@@ -9,7 +9,7 @@ from dist_bpe.cli.app import command, new_progress
 from dist_bpe.cli.options import Given, Json, LogFormat, Only, Run, named_paths, with_options
 from dist_bpe.cli.show import print_json, show_evaluation, show_outcomes, show_side_by_side
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import RunError, UsageError
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.run.config import ExportOptions
@@ -166,6 +166,8 @@ def balance(
         if plot:
             raise UsageError(f"--plot has no effect {reason}.")
     learning = learn.build()
+    if len(learning.vocab_size) > 1:
+        raise UsageError("--vocab-size: a mixture is balanced at one size; give one.")
     options = balance.build(**({"frontier": True} if plot else {}))
     held_out = read_parallel(dev) if dev else None
     if text:
@@ -210,7 +212,7 @@ def split(
         found = [read_parallel(path) for path in there]
         same = [(side.texts, side.documents) for path, side in zip(paths, sides, strict=True) if path in there]
         if [(held.texts, held.documents) for held in found] != same:
-            raise UsageError(f"{there[0]} is there already; name another folder, or replace it with --overwrite.")
+            raise RunError(f"{there[0]} is there already; name another folder, or replace it with --overwrite.")
     output.mkdir(parents=True, exist_ok=True)
     for path, side in zip(paths, sides, strict=True):
         write_parallel(side, path)

@@ -269,7 +269,8 @@ def in_flags(model: Any) -> Callable[[Location], str]:
             if field is None:
                 rest = [str(each) for each in location[place:] if not isinstance(each, int)]
                 return " ".join([flag, *rest]) if flag else in_python(location)
-            flag, at = flag_name(part, field), model_in(field.annotation)
+            flag = flag_name(part, field) if flag_of(field).cli else part
+            at = model_in(field.annotation)
         return flag
 
     return spelled
@@ -330,6 +331,7 @@ def run_config(
     if not inputs:
         raise UsageError("name at least one file, folder, glob or URI to read.")
     values: dict[str, Any] = read_toml(file) if file else {}
+    own_table = "mixture" in values  # and not one of [learn]
     flags: set[Location] = set()
     for section in ("count", "engine", "learn"):
         if section in given and (more := given[section].values):
@@ -358,6 +360,8 @@ def run_config(
     def spelled(location: Location) -> str:
         in_source = location[0] == "sources" and location[-1] in reading
         as_flag = in_source or location[:1] in flags or location[:2] in flags
+        if location[:2] == ("learn", "mixture") and own_table and not as_flag:
+            location = location[1:]
         return by_flag(location) if as_flag else by_key(location)
 
     return build(RunConfig, values, spelled)

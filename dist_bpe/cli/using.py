@@ -97,6 +97,8 @@ def _documents(lines: bool) -> Iterator[tuple[str, bytes]]:
 
     Only \\n ends a line: what Python calls lines would also break at U+2028, form feeds and lone \\r.
     """
+    if sys.stdin is None:
+        raise UsageError("standard input is closed: give the text there.")
     try:
         if not lines:
             yield "standard input", sys.stdin.buffer.read()

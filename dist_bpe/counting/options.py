@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
-from dist_bpe.options import Options, in_one_sentence, option
+from dist_bpe.options import MOST, Options, in_one_sentence, option
 from dist_bpe.pretokenize.preparation import DEFAULT_SPECIAL, Normalization, SpecialToken, special_token
 
 DEFAULT_PARTITIONS = 16
@@ -42,20 +42,24 @@ class CountOptions(Options):
         none="--no-special-tokens",
     )
     max_word_bytes: int | None = option(
-        None, "Longer words are counted in pieces of at most so many bytes; the manifest says how many were.", ge=4
+        None,
+        "Longer words are counted in pieces of at most so many bytes; the manifest says how many were.",
+        ge=4,
+        le=MOST,
     )
     min_word_count: int = option(
-        1, "Rarer words are dropped from the table for good; the manifest says how many.", ge=1
+        1, "Rarer words are dropped from the table for good; the manifest says how many.", ge=1, le=MOST
     )
     partitions: int = option(DEFAULT_PARTITIONS, "The number of parts of the count table.", ge=1, le=65_536)
     shard_bytes: int | None = option(
-        None, "The text bytes that one task counts.", shown="by the size of the whole", ge=1
+        None, "The text bytes that one task counts.", shown="by the size of the whole", ge=1, le=1 << 62
     )
     table_bytes: int = option(
         1 << 29,
         "The memory of a task's word table in bytes, beyond which it is written as a sorted spill.",
         shown="512 MiB",
         ge=1 << 20,
+        le=1 << 62,
     )
 
     @property

@@ -5,6 +5,7 @@ The teaching modes (characters, end-of-word markers, other ties) are in `textboo
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import pyarrow as pa
@@ -115,11 +116,11 @@ def batches_of_mapping(words: Mapping[str, int] | Mapping[bytes, int]) -> Callab
     for word, count in words.items():
         if not isinstance(word, (str, bytes)):
             raise UsageError(f"the word {word!r} is neither str nor bytes.")
-        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 2**64:
+        if not isinstance(count, Integral) or isinstance(count, bool) or not 0 <= count < 2**64:
             raise UsageError(f"the count of {word!r} must be a whole number from 0 to 2^64 - 1, not {count!r}.")
         if count:
             keys.append(word.encode() if isinstance(word, str) else word)
-            counts.append(count)
+            counts.append(int(count))
     # One word may stand there twice, as str and as bytes: rows of one word must be adjacent.
     order = sorted(range(len(keys)), key=keys.__getitem__)
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ByteSize, PlainSerializer
 from dist_bpe import _core
 from dist_bpe.errors import UsageError
 from dist_bpe.learning.mixture import Mixture
-from dist_bpe.options import Options, option
+from dist_bpe.options import MOST, Options, option
 from dist_bpe.pretokenize.preparation import SpecialToken
 
 
@@ -20,8 +20,8 @@ def vocab_sizes(value: Any) -> Any:
         value = [int(size) for size in value.split(",")]
     if isinstance(value, int) and not isinstance(value, bool):
         value = [value]
-    if not isinstance(value, (list, tuple)) or not value or not all(type(size) is int and size > 0 for size in value):
-        raise ValueError("whole numbers above 0 are needed")
+    if not isinstance(value, (list, tuple)) or not value or not all(type(x) is int and 0 < x < 1 << 31 for x in value):
+        raise ValueError("whole numbers from 1 to 2,147,483,647 are needed")
     return tuple(sorted(set(value)))
 
 
@@ -53,15 +53,15 @@ class LearnOptions(Options):
         "lengths of parallel text), window (dev, but none chooses too often in a row), hybrid (dev after half the "
         "merges).",
     )
-    min_pair_count: int = option(2, "The least count of a pair that is merged, in raw counts.", ge=1)
-    min_word_count: int = option(1, "Rarer words take no part in learning.", ge=1)
-    max_token_bytes: int | None = option(None, "No token is longer than this, in bytes.", ge=2)
+    min_pair_count: int = option(2, "The least count of a pair that is merged, in raw counts.", ge=1, le=MOST)
+    min_word_count: int = option(1, "Rarer words take no part in learning.", ge=1, le=MOST)
+    max_token_bytes: int | None = option(None, "No token is longer than this, in bytes.", ge=2, le=(1 << 32) - 1)
     strict: bool = option(
         False, "A vocabulary that cannot have the size asked for is an error; otherwise a warning says how many it has."
     )
     special_tokens_first: bool = option(False, "Special tokens take the ids from 0 on instead of the last ones.")
     pad_to_multiple: int | None = option(
-        None, "Reserved tokens are added until the size is a multiple of this.", metavar="N", ge=1
+        None, "Reserved tokens are added until the size is a multiple of this.", metavar="N", ge=1, le=1 << 20
     )
     driver_memory: ByteSize | None = option(
         None,

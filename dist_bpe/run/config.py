@@ -1,10 +1,11 @@
 """The configuration of a run, from TOML, the command line or Python."""
 
+import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from dist_bpe.corpus.source import Source
 from dist_bpe.counting.options import CountOptions
@@ -16,14 +17,20 @@ from dist_bpe.options import Location, Options, build, in_python, option
 FormatName = Literal["gpt2", "tokenizers", "tiktoken", "parquet"]
 
 
+def _plain_name(name: str | None) -> str | None:
+    """A name that leads nowhere else."""
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError("it may hold letters, digits, dots, dashes and underscores, and begins with a letter or digit")
+    return name
+
+
 class ExportOptions(Options):
     """What is written, and checked."""
 
-    name: str | None = option(
+    name: Annotated[str | None, AfterValidator(_plain_name)] = option(
         None,
         "The vocabulary's name in the run folder; with several sizes each size is added to it.",
         shown="the size asked for",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
     )
     overwrite: bool = option(False, "What stands there already is replaced.")
     restart: bool = option(False, "The run begins anew, whatever is in the folder, finished or not.")

@@ -21,7 +21,7 @@ from dist_bpe.run.learn import Training, run_learn
 from dist_bpe.run.report import RunReport
 from dist_bpe.run.resume import claimed
 from dist_bpe.storage.files import RunPath, parse_path, read_json, sizes, to_json, write
-from dist_bpe.storage.layout import REPORT, VOCABULARIES
+from dist_bpe.storage.layout import COUNTS, REPORT, VOCABULARIES
 from dist_bpe.vocabulary.data import check_special_tokens
 from dist_bpe.vocabulary.export import DEFAULT_LIBRARIES, export, refuse_uncarried
 from dist_bpe.vocabulary.files import chosen_formats, not_carried, read_manifest
@@ -61,7 +61,9 @@ def learn_and_export(
     Raises:
         RunError: a vocabulary of a name is there that was made otherwise, or another process makes it at this moment.
     """
-    table, place = counted.table, parse_path(run)
+    table = counted.table
+    # The folder `counts` may have been named itself; vocabularies lie beside it, and not in it.
+    place = table.folder.parent if table.folder.name == COUNTS else parse_path(run)
     check_special_tokens(specials)
     options.merges(specials)
     refuse_uncarried(resolve(table.pattern), export_options.formats, libraries_of(export_options))
@@ -124,9 +126,12 @@ def _report_of(
     report = RunReport(run, counted.table, progress.records, Vocabulary.load(folder), options.largest)
     report.folders, report.warnings, report.left_out = list(folders.values()), progress.warnings, counted.left_out
     with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, UnboundLocalError):
-        report.mixture = [(row["source"], row["raw"], row["used"], row["multiplier"]) for row in then["mixture"]]
-        report.curve = {int(size): dict(ratios) for size, ratios in then["curve"].items()}
-        report.bytes_per_token, report.chosen = dict(then["bytes_per_token"]), list(then["chosen"])
+        numbers = ("raw", "used", "multiplier")
+        mixture = [(str(row["source"]), *(float(row[name]) for name in numbers)) for row in then["mixture"]]
+        curve = {int(size): {name: float(x) for name, x in ratios.items()} for size, ratios in then["curve"].items()}
+        report.chosen = [None if name is None else str(name) for name in then["chosen"]]
+        report.bytes_per_token = {name: float(x) for name, x in then["bytes_per_token"].items()}
+        report.mixture, report.curve = mixture, curve  # type: ignore[assignment]
     return report
 
 

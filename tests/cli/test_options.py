@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -198,3 +199,39 @@ def test_a_configuration_is_what_was_written() -> None:
     assert config.sources == [Source("a", "x")]
     assert "'x'" not in repr(config)  # a path may hold a login
     assert config.learn == LearnOptions(vocab_size=(300,))
+
+
+HUGE = 10**20
+
+
+def test_numbers_that_no_core_takes_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    for option in ("--vocab-size", "--min-pair-count", "--min-word-count", "--max-token-bytes", "--pad-to-multiple"):
+        ran = run("learn", tmp_path / "nowhere", "--vocab-size", "300", option, str(HUGE))
+        assert (ran.exit_code, ran.stderr.startswith(f"error: {option}: ")) == (2, True), ran.stderr
+    for option in ("--min-word-count", "--max-word-bytes", "--shard-bytes", "--table-bytes"):
+        ran = run("count", tmp_path / "nowhere", "-o", tmp_path / "run", option, str(HUGE))
+        assert (ran.exit_code, ran.stderr.startswith(f"error: {option}: ")) == (2, True), ran.stderr
+    ran = run("balance", tmp_path / "nowhere", "--vocab-size", "300,400")
+    assert (ran.exit_code, "give one" in ran.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: dist_bpe.count(output="x"), "name at least one source or path"),
+        (lambda: dist_bpe.learn(["a"], 300), "counts is a count table, .* not list"),
+        (lambda: dist_bpe.learn(None, 300), "counts is a count table, .* not NoneType"),
+        (lambda: dist_bpe.learn({"a": 3}, 300, special_tokens="abc"), "special_tokens is a list"),
+        (lambda: dist_bpe.learn({"a": 3}, 300, special_tokens=[1]), "special_tokens is a list"),
+        (lambda: dist_bpe.learn({"a": 3}, 300, pattern=3), "a pattern is a name"),
+        (lambda: dist_bpe.learn({"a": 3}, 300, progress="silly"), "progress is auto, bars, lines, json or silent"),
+        (lambda: dist_bpe.learn({"a": 3}, num_merges=-1), "num_merges must be 0 or more"),
+        (lambda: dist_bpe.learn({"a": 3}, 300, parity="dev", dev=3), "dev is a parallel set"),
+        (lambda: Source("", "x"), "source: name: "),
+        (lambda: Source(3, "x"), "source 3: name: "),
+    ],
+)
+def test_what_python_is_given_wrongly_is_one_sentence(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+    assert dist_bpe.learn({"ab": np.int64(3)}, num_merges=1, progress="silent").merges == ((b"a", b"b"),)

@@ -333,4 +333,4 @@ def test_a_mixture_from_a_file_and_its_table(table: CountTable, tmp_path: Path) 
     config.write_text(config.read_text().replace("alpha = 0.3", "alfa = 0.3"))
     ran = run("train", config, "--overwrite")
     assert ran.exit_code == 2
-    assert "run.toml: unknown option 'learn.mixture.alfa'" in ran.stderr
+    assert "run.toml: unknown option 'mixture.alfa'" in ran.stderr

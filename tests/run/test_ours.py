@@ -146,3 +146,23 @@ def test_two_at_once_do_not_make_one_name(source: dist_bpe.Source, tmp_path: Pat
         leave.set()
         holder.join()
     assert run("learn", tmp_path / "run", "--vocab-size", "300", "--no-verify").exit_code == 0
+
+
+def test_the_folder_counts_may_be_named_itself(source: dist_bpe.Source, tmp_path: Path) -> None:
+    table = quiet(source, output=tmp_path / "run", **SMALL)
+    assert run("learn", table.folder, "--vocab-size", "300", "--no-verify").exit_code == 0
+    assert (tmp_path / "run" / "vocabularies" / "300" / "manifest.json").exists()
+    assert sorted(path.name for path in Path(str(table.folder)).iterdir()) == sorted(
+        ["manifest.json", *(part.name for part in table.parts)]
+    )
+
+
+def test_a_damaged_report_hinders_nothing(source: dist_bpe.Source, tmp_path: Path) -> None:
+    quiet(source, output=tmp_path / "run", **SMALL)
+    command = ["learn", tmp_path / "run", "--vocab-size", "300", "--no-verify"]
+    assert run(*command).exit_code == 0
+    report = tmp_path / "run" / "vocabularies" / "300" / "report.json"
+    for content in ("", "[]", "{}", '{"curve": {"300": {"s": "x"}}, "bytes_per_token": {"s": "x"}, "mixture": [3]}'):
+        report.write_text(content)
+        ran = run(*command)
+        assert (ran.exit_code, "300 tokens" in ran.stdout) == (0, True), ran.stderr
