@@ -279,4 +279,4 @@ def test_development_text_is_not_tested_on(made: tuple[CountTable, Path, Path], 
         ran = run(*learn, *more)
         assert ran.exit_code == 2, message
         assert message in ran.stderr, ran.stderr
-    assert run("split", tmp_path / "renamed.parquet", "-o", dev.parent).exit_code == 2
+    assert run("split", tmp_path / "renamed.parquet", "-o", dev.parent).exit_code == 6
