@@ -73,7 +73,8 @@ def compare(
     """Measure several vocabularies on the same text, side by side."""
     evaluations = _evaluated(vocabularies, _On(table, text, parallel), source, measure)
     if json:
-        print_json([evaluation.as_json(measure.build().dimension) for evaluation in evaluations])
+        dimension = measure.build().dimension
+        print_json([evaluation.as_json(dimension) for evaluation in evaluations])
         return
     for corpus in dict.fromkeys(evaluation.corpus for evaluation in evaluations):
         show_side_by_side([evaluation for evaluation in evaluations if evaluation.corpus == corpus])

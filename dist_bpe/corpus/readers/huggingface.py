@@ -36,6 +36,19 @@ def _from_table(
         first += batch.num_rows
 
 
+def _places_to_cut(rows: int, each: int) -> Inspected:
+    # Any row can begin a shard; a thousand at a time are enough places to cut.
+    return Inspected([(min(PROBE_ROWS, rows - i), each * PROBE_ROWS) for i in range(0, rows, PROBE_ROWS)])
+
+
+def _batches(piece: Piece, length: int) -> Iterator[tuple[int, int]]:
+    """The first and the last row (exclusive) of each batch of a piece; the dataset has `length` rows."""
+    stop = min(piece.last * PROBE_ROWS, length)
+    rows = min(BATCH_ROWS, max(1, BATCH_BYTES * (piece.rows or 1) // max(1, piece.bytes)))
+    for start in range(piece.first * PROBE_ROWS, stop, rows):
+        yield start, min(stop, start + rows)
+
+
 class Dataset:
     """A `datasets.Dataset`, read through the library: its rows are not its files once it was filtered or shuffled."""
 
@@ -51,18 +64,15 @@ class Dataset:
         text, _ = _columns(probe, Piece("dataset", None, f"source {reading.source!r}", 0, 0), reading)
         size = sum(values_of(chunk, text.names[1:])[0].nbytes for chunk in probe.column(text.names[0]).chunks)
         each = size // max(1, len(probe))
-        # Any row can begin a shard; a thousand at a time are enough places to cut.
-        return Inspected([(min(PROBE_ROWS, len(data) - i), each * PROBE_ROWS) for i in range(0, len(data), PROBE_ROWS)])
+        return _places_to_cut(len(data), each)
 
     @classmethod
     def read(cls, piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
         """The documents of some thousands of rows."""
         sample = Sample(reading, piece.name)
         data = cls._of(piece.documents).with_format("arrow")
-        stop = min(piece.last * PROBE_ROWS, len(data))
-        rows = min(BATCH_ROWS, max(1, BATCH_BYTES * (piece.rows or 1) // max(1, piece.bytes)))
-        for start in range(piece.first * PROBE_ROWS, stop, rows):
-            yield from _from_table(data[start : min(stop, start + rows)], start, piece, sample, reading, skipped)
+        for start, stop in _batches(piece, len(data)):
+            yield from _from_table(data[start:stop], start, piece, sample, reading, skipped)
 
 
 class Table:
@@ -73,18 +83,14 @@ class Table:
         """Check the columns."""
         text, _ = _columns(documents, Piece("table", None, f"source {reading.source!r}", 0, 0), reading)
         column = documents.column(text.names[0])
-        rows = len(documents)
-        each = column.nbytes // max(1, rows)
-        return Inspected([(min(PROBE_ROWS, rows - i), each * PROBE_ROWS) for i in range(0, rows, PROBE_ROWS)])
+        return _places_to_cut(len(documents), column.nbytes // max(1, len(documents)))
 
     @staticmethod
     def read(piece: Piece, reading: Reading, skipped: Skipped) -> Iterator[Batch]:
         """The documents of some thousands of rows."""
         sample = Sample(reading, piece.name)
-        first, stop = piece.first * PROBE_ROWS, min(piece.last * PROBE_ROWS, len(piece.documents))
-        rows = min(BATCH_ROWS, max(1, BATCH_BYTES * (piece.rows or 1) // max(1, piece.bytes)))
-        for start in range(first, stop, rows):
-            part = piece.documents.slice(start, min(stop, start + rows) - start)
+        for start, stop in _batches(piece, len(piece.documents)):
+            part = piece.documents.slice(start, stop - start)
             yield from _from_table(part, start, piece, sample, reading, skipped)
 
 
