@@ -19,7 +19,7 @@ import yaml
 
 import dist_bpe
 from dist_bpe.options import build
-from dist_bpe.run.config import RunConfig, read_config
+from dist_bpe.run.config import RunConfig, in_file, read_toml
 
 ROOT = Path(__file__).parent.parent
 JOBS = ROOT / "jobs"
@@ -36,7 +36,7 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.mark.parametrize("path", sorted(JOBS.glob("*.toml")), ids=lambda path: path.stem)
 def test_configurations_are_whole_runs(path: Path) -> None:
-    config = read_config(path)
+    config = build(RunConfig, read_toml(path), in_file(path))
     assert config.learn is not None
     assert config.learn.merges(config.count.special_tokens) > 0
 

@@ -12,7 +12,7 @@ from dist_bpe.counting.options import CountOptions
 from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError, without_secrets
 from dist_bpe.learning.options import LearnOptions
-from dist_bpe.options import Location, Options, build, in_python, option
+from dist_bpe.options import Location, Options, in_python, option
 
 FormatName = Literal["gpt2", "tokenizers", "tiktoken", "parquet"]
 
@@ -104,12 +104,3 @@ def in_file(path: str | Path) -> Any:
         return f"{shown}: {in_python(location)}"
 
     return spelled
-
-
-def read_config(path: str | Path) -> RunConfig:
-    """Read a run's TOML file. Relative source paths and the output are relative to the working folder.
-
-    Raises:
-        UsageError: no such file, no TOML, an unknown option or a value out of its range.
-    """
-    return build(RunConfig, read_toml(path), in_file(path))
