@@ -123,6 +123,11 @@ def _escape(found: "re.Match[str]") -> str:
     return {9: "\\t", 10: "\\n", 13: "\\r"}.get(code) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
+def several(count: int, what: str) -> str:
+    """A number of things: 1 file, 2,000 files."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def of_system(error: OSError, path: "str | os.PathLike[str] | None" = None, what: str = "be used") -> DistBpeError:
     """The sentence for what the operating system refused, with the way out.
 

@@ -102,6 +102,12 @@ def model_in(annotation: Any) -> Any:
     return next((found for part in get_args(annotation) if (found := model_in(part)) is not None), None)
 
 
+def both(model: Any, name: str) -> str:
+    """An option in a message that does not know how it was given: its name in Python and files, and its flag."""
+    field = fields_of(model)[name]
+    return f"{name} ({flag_name(name, field)})" if flag_of(field).cli else name
+
+
 def in_python(location: Location) -> str:
     """How Python spells an option: by its keyword, or by the names on the way to it."""
     return ".".join(map(str, location))
@@ -162,7 +168,7 @@ def sentence_of(
     if location and isinstance(location[0], int):  # of a dataclass that was given it by position
         location = (list(fields_of(model))[location[0]], *location[1:])
     # A file's name stands before the sentence, and the key in it.
-    where, colon, name = spelled(location).rpartition(": ") if location else ("", "", "")
+    where, colon, name = spelled(location).rpartition(": ")
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         names = [*fields_of(_at(model, location[:-1])), *known]
         return f"{where}{colon}unknown option {name!r}; known here are: {', '.join(names)}."

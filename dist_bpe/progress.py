@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dist_bpe.errors import UsageError, printable, without_secrets
+from dist_bpe.errors import UsageError, printable, several, without_secrets
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -144,7 +144,7 @@ class Stage:
         progress.tell("stage_began", self._line("…"), stage=name, total=total, unit=unit)
 
     def _amount(self, count: int) -> str:
-        return human_bytes(count) if self.unit == "bytes" else f"{count:,} {self.unit}"
+        return human_bytes(count) if self.unit == "bytes" else several(count, self.unit.removesuffix("s"))
 
     def _line(self, what: str) -> str | None:
         return None if self._bars else f"{self.name}: {what}"

@@ -137,7 +137,11 @@ def command(function: Command) -> Command:
             except (KeyboardInterrupt, Exception) as error:
                 if received or isinstance(error, KeyboardInterrupt):  # what fails after a signal fails because of it
                     code = 128 + (received or [signal.SIGINT])[0]
-                    text = "interrupted: nothing half-written was left; the same command goes on from here."
+                    # Those that print alone have nothing to go on from.
+                    text = "interrupted"
+                    if "output" in options or "run" in options:
+                        text += ": nothing half-written was left; give the same command again to go on"
+                    text += "."
                     tell("interrupted", text, level="warning", exit_code=code)
                     sys.exit(code)
                 if isinstance(error, BrokenPipeError):

@@ -9,7 +9,7 @@ from dist_bpe.cli.app import command, new_progress
 from dist_bpe.cli.options import Given, Json, LogFormat, Only, Run, named_paths, with_options
 from dist_bpe.cli.show import print_json, show_evaluation, show_outcomes, show_side_by_side
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import RunError, UsageError
+from dist_bpe.errors import RunError, UsageError, several
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.run.config import ExportOptions
@@ -217,4 +217,4 @@ def split(
     output.mkdir(parents=True, exist_ok=True)
     for path, side in zip(paths, sides, strict=True):
         write_parallel(side, path)
-        print(f"{path}: {len(side.documents or ()):,} documents in {len(side.texts)} languages")
+        print(f"{path}: {several(len(side.documents or ()), 'document')} in {several(len(side.texts), 'language')}")

@@ -269,8 +269,9 @@ def in_flags(model: Any) -> Callable[[Location], str]:
             if field is None:
                 rest = [str(each) for each in location[place:] if not isinstance(each, int)]
                 return " ".join([flag, *rest]) if flag else in_python(location)
-            flag = flag_name(part, field) if flag_of(field).cli else part
             at = model_in(field.annotation)
+            # A model has no flag: what is said of it as a whole names the options itself.
+            flag = flag_name(part, field) if flag_of(field).cli else "" if at and part != "sources" else part
         return flag
 
     return spelled
@@ -330,6 +331,10 @@ def run_config(
     file = inputs[0] if inputs and len(inputs) == 1 and inputs[0].endswith(".toml") else None
     if not inputs:
         raise UsageError("name at least one file, folder, glob or URI to read.")
+    if not file and (configuration := next((path for path in inputs if path.endswith(".toml")), None)):
+        raise UsageError(
+            f"{configuration} describes a whole run: give it alone, and the other inputs in its [[sources]]."
+        )
     values: dict[str, Any] = read_toml(file) if file else {}
     own_table = "mixture" in values  # and not one of [learn]
     flags: set[Location] = set()
@@ -358,7 +363,7 @@ def run_config(
     by_flag, by_key = in_flags(RunConfig), in_file(file) if file else in_flags(RunConfig)
 
     def spelled(location: Location) -> str:
-        in_source = location[0] == "sources" and location[-1] in reading
+        in_source = location[:1] == ("sources",) and location[-1] in reading
         as_flag = in_source or location[:1] in flags or location[:2] in flags
         if location[:2] == ("learn", "mixture") and own_table and not as_flag:
             location = location[1:]

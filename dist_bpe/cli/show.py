@@ -5,6 +5,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dist_bpe.errors import several
 from dist_bpe.progress import Progress, human_bytes
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def show_summary(report: "RunReport", progress: Progress) -> None:
         if len(sources) > MOST_SOURCES_SHOWN:
             _print(console, f"… and {len(sources) - MOST_SOURCES_SHOWN} smaller sources: see manifest.json there.")
         if len(sources) > 1:
-            rows_told = f"{report.table.rows:,} rows, one for each unique word of each source"
+            rows_told = f"{several(report.table.rows, 'row')}, one for each unique word of each source"
             _print(console, f"table: {rows_told} (a word that several sources have is learned from once)")
     if report.mixture:
         rows = [

@@ -27,6 +27,7 @@ from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.options import both
 from dist_bpe.run.config import ExportOptions
 
 Parallel = Annotated[
@@ -185,7 +186,9 @@ def learn(
 
 def _refuse_half(options: LearnOptions, dev: str | None) -> None:
     if (options.parity is None) != (dev is None):
-        raise UsageError("--parity and --dev go together: a rule, and the parallel set it looks at.")
+        raise UsageError(
+            f"{both(LearnOptions, 'parity')} and --dev go together: a rule, and the parallel set it looks at."
+        )
 
 
 @command

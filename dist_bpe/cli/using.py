@@ -83,7 +83,7 @@ def decode(vocabulary: Vocabulary) -> None:
     for _, document in _documents(lines=False):
         for word in document.split():
             if not word.isdigit() or len(word) > 20:
-                shown = repr(word[:40].decode("utf-8", "backslashreplace")) + ("…" if len(word) > 40 else "")
+                shown = f"'{word[:40].decode('utf-8', 'surrogateescape')}{'…' if len(word) > 40 else ''}'"
                 raise UsageError(
                     f"{shown} on standard input is no id of this vocabulary: ids go from 0 to {len(loaded) - 1:,}."
                 )

@@ -19,7 +19,7 @@ from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import plan
 from dist_bpe.corpus.readers.parquet import Parquet
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import DataError, SourceError, UsageError
+from dist_bpe.errors import DataError, SourceError, UsageError, several
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.storage import places
@@ -96,8 +96,8 @@ def split(corpus: HeldOut, seed: int = 0, dev: float = 0.5) -> tuple[HeldOut, He
         groups = len(set(spokesman))
         together = f", {groups:,} when those that share a text are taken together" if groups < len(spokesman) else ""
         raise UsageError(
-            f"{corpus.name} has {len(corpus.documents):,} documents{together}, which leaves one side without any: take "
-            "another seed or share."
+            f"{corpus.name} has {several(len(corpus.documents), 'document')}{together}, which leaves one side "
+            "without any: take another seed or share."
         )
     return sides[0], sides[1]
 
@@ -165,10 +165,11 @@ def refuse_overlap(dev: HeldOut, test: HeldOut) -> None:
             f"{there!r} (there {here!r})" if there != here else f"{there!r}" for there, here in shared[:MOST_NAMED]
         )
         more = ", …" if len(shared) > MOST_NAMED else ""
+        said = several(len(shared), "document")
         raise UsageError(
-            f"{test.name} shares {len(shared):,} documents with the development set {dev.name}, {what}: {named}{more}. "
-            "Weights were fitted to those. Split one set in two with `dist-bpe split`, which keeps documents of equal "
-            "text on one side."
+            f"{test.name} shares {said} with the development set {dev.name}, {what}: "
+            f"{named}{more}. Weights were fitted to those. Split one set in two with `dist-bpe split`, which keeps "
+            "documents of equal text on one side."
         )
 
 

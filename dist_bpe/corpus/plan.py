@@ -234,7 +234,7 @@ def plan(sources: Sequence[Source], shard_bytes: int | None = None) -> Plan:
     for source, units in inspected:
         reading = _reading(source, sum(size for unit in units for _, size in unit.inspected.units))
         result.fractions[source.name] = reading.threshold / WHOLE
-        if source.max_bytes is not None:
+        if source.max_bytes is not None and reading.threshold < WHOLE:
             exact = all(unit.format == "parquet" for unit in units)
             result.notes.append(
                 f"source {source.name!r}: max_bytes draws {result.fractions[source.name]:.4%} of the rows, by "

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, SkipValidation
+from pydantic import AfterValidator, ByteSize, ConfigDict, SkipValidation
 from pydantic.dataclasses import dataclass
 
 from dist_bpe.corpus.formats import FORMATS
@@ -79,8 +79,11 @@ class Source:
         gt=0,
         le=1,
     )
-    max_bytes: int | None = option(
-        None, "Text bytes to aim at: the share of rows that the planned size allows takes part.", ge=1
+    max_bytes: ByteSize | None = option(
+        None,
+        "The text to aim at, such as 10GB: the share of rows that the planned size allows takes part.",
+        metavar="SIZE",
+        ge=1,
     )
     seed: int = option(0, "The seed of the sample; another one draws another.")
 

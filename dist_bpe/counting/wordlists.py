@@ -28,7 +28,7 @@ from dist_bpe.corpus.readers.lines import DAMAGED, decompressed, line_blocks
 from dist_bpe.corpus.readers.parquet import Parquet
 from dist_bpe.counting.options import WORD_FORMATS, WordList
 from dist_bpe.counting.spills import write_spill
-from dist_bpe.errors import BadFile, DataError, SourceError
+from dist_bpe.errors import BadFile, CountOverflowError, DataError, SourceError
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.storage.places import File, escaped, said
 
@@ -102,7 +102,10 @@ def gather(
             kept = np.flatnonzero((numbers > 0) & (lengths > 0))
             empty += int(np.count_nonzero((numbers > 0) & (lengths == 0)))
             words = words.take(of_numpy(kept))
-            counter.add_words(0, words, of_numpy(numbers[kept]))
+            try:
+                counter.add_words(0, words, of_numpy(numbers[kept]))
+            except CountOverflowError as error:
+                raise CountOverflowError(str(error).replace("source 0", f"source {name!r}")) from None
             sizes[name] = sizes.get(name, 0) + _bytes(lengths[kept], numbers[kept])
             if len(probed) < PROBED_WORDS:
                 probed += words.slice(0, PROBED_WORDS - len(probed)).to_pylist()
@@ -332,6 +335,11 @@ def _separated(separator: bytes, most: int) -> Any:
                             "WordList(source=…)), or leave it out."
                         )
                     continue
+                if i == 1 and (words_of.word, words_of.count, words_of.source) != ("word", "count", None):
+                    raise DataError(
+                        f"{file.path} has no header with the columns {b', '.join(header).decode()!r}: leave their "
+                        "names out (--word-column, --count-column, --source-column), its columns go by their order."
+                    )
                 if len(fields) < 2 or (most > 2 and separator in fields[0]):
                     shown = "a tab" if separator == b"\t" else "a space"
                     raise DataError(f"{file.path}: row {i:,} is not a word, {shown} and its count: {line[:60]!r}.")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ByteSize, model_validator
 
-from dist_bpe.options import Options, option
+from dist_bpe.options import Options, both, option
 
 
 class EngineOptions(Options):
@@ -33,5 +33,8 @@ class EngineOptions(Options):
     @model_validator(mode="after")
     def _of_ray_alone(self) -> "EngineOptions":
         if self.engine == "local" and self.address is not None:
-            raise ValueError("address has no effect with the engine local: leave one of them out")
+            raise ValueError(
+                f"{both(EngineOptions, 'address')} has no effect with the engine local: leave it out, or take the "
+                "engine ray"
+            )
         return self

@@ -17,7 +17,7 @@ from pathlib import Path
 from dist_bpe.arrays import to_numpy
 from dist_bpe.corpus.heldout import HeldOut, words_of
 from dist_bpe.counting.table import CountTable, dropped_words
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import UsageError, several
 from dist_bpe.learning.mixture import REST, Temperature
 from dist_bpe.learning.trainer import Outcome, Trainer
 from dist_bpe.pretokenize.patterns import PATTERNS, find
@@ -238,8 +238,8 @@ def balance_warnings(table: CountTable, dev: HeldOut | None, outcome: Outcome, r
         expected = UNSEEN / math.sqrt(len(dev.documents))
         if expected > SMALL_GINI:
             found.append(
-                f"the development set has {len(dev.documents):,} documents only: on unseen text expect a Gini of about "
-                f"{expected:.3f} whatever it is here."
+                f"the development set has {several(len(dev.documents), 'document')} only: on unseen text expect a Gini "
+                f"of about {expected:.3f} whatever it is here."
             )
         same = _same_lines(dev, reference)
         if same:

@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from dist_bpe.arrays import to_numpy
 from dist_bpe.counting.table import CountTable, word_starts
 from dist_bpe.errors import UsageError
+from dist_bpe.learning.options import LearnOptions
+from dist_bpe.options import both
 from dist_bpe.progress import human_bytes
 
 
@@ -68,14 +70,17 @@ def check_memory(
         return
     fits = next((i for i, need in enumerate(needs, first) if need <= memory), None)
     text = [int(c) * int(s) for c, s in zip(counts, sizes, strict=True)]
-    advice = "no min_word_count would fit"
+    advice = f"no {both(LearnOptions, 'min_word_count')} would fit"
     if fits is not None:
         share = sum(text[first:fits]) / sum(text)
-        advice = f"min_word_count = {counts[fits]} would fit, and leave out {share:.2%} of the text"
+        advice = (
+            f"{both(LearnOptions, 'min_word_count')} = {counts[fits]} would fit, and leave out {share:.2%} of the text"
+        )
     unique = int(words[first:].sum())
     raise UsageError(
         f"learning from {unique:,} unique words takes about {human_bytes(needs[0])} of memory, and there are "
-        f"{human_bytes(memory)}: {advice}. Or take a machine with more, or set driver_memory if you know better."
+        f"{human_bytes(memory)}: {advice}. Otherwise take a machine with more, or set "
+        f"{both(LearnOptions, 'driver_memory')} if you know better."
     )
 
 

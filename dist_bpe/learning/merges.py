@@ -119,7 +119,12 @@ def batches_of_mapping(words: Mapping[str, int] | Mapping[bytes, int]) -> Callab
         if not isinstance(count, Integral) or isinstance(count, bool) or not 0 <= count < 2**64:
             raise UsageError(f"the count of {word!r} must be a whole number from 0 to 2^64 - 1, not {count!r}.")
         if count:
-            keys.append(word.encode() if isinstance(word, str) else word)
+            try:
+                keys.append(word.encode() if isinstance(word, str) else word)
+            except UnicodeEncodeError:
+                raise UsageError(
+                    f"the word {word!r} has a lone surrogate, which UTF-8 cannot write: give its bytes."
+                ) from None
             counts.append(int(count))
     # One word may stand there twice, as str and as bytes: rows of one word must be adjacent.
     order = sorted(range(len(keys)), key=keys.__getitem__)

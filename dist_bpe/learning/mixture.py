@@ -8,17 +8,17 @@ adds only integers: so nothing depends on the order of additions, and equal mixt
 import decimal
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import BeforeValidator, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, model_validator
 
 from dist_bpe.counting.options import Unit
-from dist_bpe.errors import CountOverflowError, UsageError
-from dist_bpe.options import Options, in_one_sentence, option
+from dist_bpe.errors import CountOverflowError, UsageError, several
+from dist_bpe.options import Options, both, in_one_sentence, option
 
 REST = "*"
 SCALE = 1 << 16
@@ -44,6 +44,18 @@ def _ratio(value: Any) -> Fraction:
     return ratio
 
 
+def _at_most_one(value: Fraction) -> Fraction:
+    if value > 1:
+        raise ValueError("it must lie between 0 (all sources alike) and 1 (as they stand)")
+    return value
+
+
+def _some(value: Fraction) -> Fraction:
+    if not value:
+        raise ValueError("it must allow some passes, more than 0")
+    return value
+
+
 Ratio = Annotated[Fraction, BeforeValidator(_ratio), PlainSerializer(str)]
 
 
@@ -55,10 +67,10 @@ class Mixture(Options):
         "bytes",
         "The unit of a source's size: bytes, characters (of the words in the table), words or documents.",
     )
-    alpha: Ratio | None = option(
+    alpha: Annotated[Ratio, AfterValidator(_at_most_one)] | None = option(
         None, "Sources take shares in proportion to size^A: 1 is natural, 0 is the same for all.", metavar="A"
     )
-    unimax: Ratio | None = option(
+    unimax: Annotated[Ratio, AfterValidator(_some)] | None = option(
         None,
         "All sources take the same share, but none more than N times over; the rest goes to the others.",
         metavar="N",
@@ -104,11 +116,7 @@ class Mixture(Options):
     def _one_rule(self) -> "Mixture":
         given = [name for name in ("alpha", "unimax", "shares") if getattr(self, name) not in (None, {})]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} exclude each other")
-        if self.unimax == 0:
-            raise ValueError("unimax must allow some passes, more than 0")
-        if self.alpha is not None and self.alpha > 1:
-            raise ValueError("alpha must lie between 0 (all sources alike) and 1 (as they stand)")
+            raise ValueError(f"{' and '.join(both(Mixture, name) for name in given)} exclude each other")
         if not (given or self.multipliers or self.caps):
             idle = next(
                 (name for name, as_it_is in (("unit", "bytes"), ("scale", SCALE)) if getattr(self, name) != as_it_is),
@@ -116,13 +124,32 @@ class Mixture(Options):
             )
             if idle:
                 raise ValueError(
-                    f"{idle} has no effect by itself: it goes with alpha, unimax, shares, multipliers or caps"
+                    f"{both(Mixture, idle)} has no effect by itself: it goes with alpha, unimax, shares, multipliers "
+                    "or caps"
                 )
         return self
 
     def as_toml(self) -> str:
         """The `[mixture]` table of a configuration that gives this mixture."""
         return tomli_w.dumps({"mixture": self.model_dump(exclude_defaults=True)})
+
+    def check_names(self, sources: Iterable[str]) -> None:
+        """Refuse a rule about a source that is not there.
+
+        Args:
+            sources: the names of all.
+
+        Raises:
+            UsageError: the mixture names another.
+        """
+        there = list(sources)
+        for what in ("shares", "multipliers", "caps"):
+            for name in getattr(self, what):
+                if name != REST and name not in there:
+                    raise UsageError(
+                        f"{both(Mixture, what)} of the mixture name the source {name!r}, which is not there; the "
+                        f"sources are: {', '.join(there)}."
+                    )
 
     def weights(self, sizes: Mapping[str, int]) -> "Weights":
         """The integer weight of each source.
@@ -138,13 +165,10 @@ class Mixture(Options):
         Raises:
             UsageError: a source named here is not there, or nothing is left with a weight.
         """
-        for what in ("shares", "multipliers", "caps"):
-            for name in getattr(self, what):
-                if name != REST and name not in sizes:
-                    raise UsageError(
-                        f"the mixture's {what} name the source {name!r}, which the table does not have; it has: "
-                        f"{', '.join(sizes)}."
-                    )
+        wrong = next((name for name, size in sizes.items() if type(size) is not int or size < 0), None)
+        if wrong is not None:
+            raise UsageError(f"the size of source {wrong!r} is {sizes[wrong]!r}: a whole number from 0 on is needed.")
+        self.check_names(sizes)
         # Sources without any text weigh nothing and must not disturb the others' common divisor.
         raw = {name: size for name, size in sizes.items() if size}
         if not raw:
@@ -197,8 +221,8 @@ class Mixture(Options):
             left = Fraction(1 - sum(named.values()))
             if left < 0:
                 raise UsageError(
-                    f"the shares add up to {float(1 - left):g}, and {len(others)} sources are not named: keep them "
-                    "below 1, or name the rest with '*'."
+                    f"the shares add up to {float(1 - left):g}, and leave nothing for {several(len(others), 'source')} "
+                    "that no share names: keep them below 1, or name the rest with '*'."
                 )
         whole = sum(others.values()) or Fraction(1)
         return named | {name: left * size / whole for name, size in others.items()}
@@ -271,7 +295,8 @@ class Weights:
         least = min_pair_count * smallest * (900 if self.jitter else 1)
         if least >= 2**64:
             raise CountOverflowError(
-                f"min_pair_count {min_pair_count:,} passes 2^64 - 1 when it is weighted: lower it, or the mixture's "
+                f"min_pair_count (--min-pair-count) {min_pair_count:,} passes 2^64 - 1 when it is weighted: lower "
+                "it, or the mixture's "
                 "scale."
             )
         return least

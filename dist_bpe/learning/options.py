@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ByteSize, PlainSerializer
 
 from dist_bpe import _core
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import UsageError, several
 from dist_bpe.learning.mixture import Mixture
-from dist_bpe.options import MOST, Options, option
+from dist_bpe.options import MOST, Options, both, option
 from dist_bpe.pretokenize.preparation import SpecialToken
 
 
@@ -79,10 +79,10 @@ class LearnOptions(Options):
         """
         least = _core.BYTES + len(special_tokens)
         if self.vocab_size[0] < least:
-            tokens = f"{len(special_tokens)} special token{'' if len(special_tokens) == 1 else 's'}"
+            tokens = several(len(special_tokens), "special token")
             raise UsageError(
-                f"vocab_size {self.vocab_size[0]:,} is too small: {_core.BYTES} bytes and {tokens} alone take "
-                f"{least:,}. Ask for {least:,} or more."
+                f"{both(LearnOptions, 'vocab_size')} is too small with {self.vocab_size[0]:,}: {_core.BYTES} bytes and "
+                f"{tokens} alone take {least:,}. Ask for {least:,} or more."
             )
         return self.largest - least
 

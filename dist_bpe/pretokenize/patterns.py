@@ -369,7 +369,9 @@ def find(text: str) -> Pattern:
     try:
         compiled = compile_regex(text)
     except (regex.error, OverflowError, RecursionError) as error:
-        raise UsageError(f"the pattern {text!r} does not compile: {error}.") from error
+        raise UsageError(
+            f"the pattern {text!r} does not compile: {error}. Mend it, or name one: {KNOWN_NAMES}."
+        ) from error
     if compiled.flags & regex.REVERSE:
         raise UsageError(f"the pattern {text!r} searches backwards; leave out its flag (?r), words go forwards.")
     return Pattern(text)

@@ -29,7 +29,7 @@ from dist_bpe.engine.base import Engine, run
 from dist_bpe.engine.ledger import Ledger, Listener
 from dist_bpe.engine.metrics import exported
 from dist_bpe.engine.open import open_engine
-from dist_bpe.errors import DamagedRunError, RunError, SourceError, UsageError
+from dist_bpe.errors import DamagedRunError, RunError, SourceError, UsageError, several
 from dist_bpe.pretokenize.checks import resolve, syllable_advice, warnings_for
 from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.run.config import RunConfig
@@ -67,8 +67,10 @@ def run_count(config: RunConfig, progress: Progress) -> Counted:
     progress.fields["run"] = places.redacted(config.output)
     with progress.stage("plan", unit="files") as stage:
         planned = plan(config.sources, config.count.shard_bytes)
-        rows = "" if planned.rows is None else f"{planned.rows:,} rows, "
-        stage.advance(len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {len(planned.shards)} shards")
+        rows = "" if planned.rows is None else f"{several(planned.rows, 'row')}, "
+        stage.advance(
+            len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {several(len(planned.shards), 'shard')}"
+        )
     if planned.in_memory and config.engine.engine != "local":
         raise UsageError(
             f"the documents of source {planned.in_memory[0]!r} lie in this process, where no Ray worker can read them. "
@@ -243,14 +245,14 @@ class _Counting:
             for part in merged(place, place / COUNTS):
                 ledger.restore((part["partition"],), part)
                 rows += part["rows"]
-                stage.advance(1, f"{rows:,} rows")
+                stage.advance(1, several(rows, "row"))
             if rows and first:
                 self.progress.tell("run_resumed", stage="merge", finished=stage.done, unique_words=rows)
             for part in run(engine, merge_part, ledger):
                 self.owned.check()
                 rows += part["rows"]
                 stage.worker_peak(part["peak_bytes"])
-                stage.advance(1, f"{rows:,} rows")
+                stage.advance(1, several(rows, "row"))
         return ledger.results()
 
 

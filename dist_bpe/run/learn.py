@@ -18,6 +18,7 @@ from dist_bpe.learning.merges import Learned, learn_merges
 from dist_bpe.learning.mixture import Mixture, Weights
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.learning.trainer import Trainer
+from dist_bpe.options import both
 from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization, SpecialToken
@@ -105,7 +106,7 @@ def learn_words(
         if few:
             progress.warn(
                 f"{few:,} merges join pairs that stand fewer than {options.min_pair_count} times in the text: their "
-                "sources have a weight above one. Raise min_pair_count if that is not wanted."
+                f"sources have a weight above one. Raise {both(LearnOptions, 'min_pair_count')} if that is not wanted."
             )
     return learned
 
@@ -156,9 +157,14 @@ def _warn_if_short(learned: Learned, options: LearnOptions, wanted: int, progres
         + "."
     )
     way_out = f" Count more text, ask for {size:,} tokens or fewer"
-    way_out += ", or lower min_pair_count." if options.min_pair_count > 1 else "."
+    way_out += f", or lower {both(LearnOptions, 'min_pair_count')}." if options.min_pair_count > 1 else "."
     if options.strict:
-        raise RunError(short + reason + way_out + " No vocabulary was written, since strict was asked for.")
+        raise RunError(
+            short
+            + reason
+            + way_out
+            + f" No vocabulary was written, since {both(LearnOptions, 'strict')} was asked for."
+        )
     progress.warn(short + reason + " A folder named after a size keeps the one asked for." + way_out)
 
 

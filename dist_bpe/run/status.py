@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dist_bpe.errors import DistBpeError, RunError
+from dist_bpe.errors import DistBpeError, RunError, several
 from dist_bpe.progress import human_bytes
 from dist_bpe.run.lease import BEAT_SECONDS, holder, unfinished
 from dist_bpe.storage.files import RunPath, parse_path, read_json, unsealed
@@ -72,9 +72,9 @@ class Status:
             yield f"{self.run}: {self.stage}"
         if self.table:
             yield (
-                f"table: {self.table['documents']:,} documents of {self.table['sources']:,} sources, "
-                f"{human_bytes(self.table['bytes'])}, {self.table['words']:,} words, "
-                f"{self.table['unique_words']:,} rows (one for each unique word of each source)"
+                f"table: {several(self.table['documents'], 'document')} of {several(self.table['sources'], 'source')}, "
+                f"{human_bytes(self.table['bytes'])}, {several(self.table['words'], 'word')}, "
+                f"{several(self.table['unique_words'], 'row')} (one for each unique word of each source)"
             )
         for name, tokens in self.vocabularies.items():
             yield f"vocabulary {name}: {tokens:,} tokens"

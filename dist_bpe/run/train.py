@@ -39,6 +39,8 @@ def train(config: RunConfig, progress: Progress | None = None, dev: HeldOut | No
     if config.learn is None:
         raise UsageError("the run has no [learn] table; say at least how large the vocabulary is to be: vocab_size.")
     config.learn.merges(config.count.special_tokens)
+    if not any(source.group_by for source in config.sources):  # else the names are in the text
+        config.learn.mixture.check_names(sorted({source.name for source in config.sources}))
     refuse_uncarried(resolve(config.count.pattern), config.formats, libraries_of(config))
     progress = progress or Progress()
     counted = run_count(config, progress)

@@ -241,8 +241,13 @@ def _with_fsspec(scheme: str, host: str, path: str, login: str, options: str) ->
 
     try:
         key = fsspec.get_filesystem_class(scheme)._strip_protocol(f"{scheme}://{host}{path}")
-    except (ValueError, ImportError) as error:
-        raise UsageError(f"{scheme}:// cannot be read: {error}") from error
+    except ImportError as error:
+        raise UsageError(f"{scheme}:// needs a package that is not installed: {error}") from error
+    except ValueError:
+        raise UsageError(
+            f"{scheme}:// is no place that is known here: give a path, or a URI of {', '.join(sorted(_ARROW))}, hf, "
+            "http, https, or another that fsspec knows."
+        ) from None
     url = f"{scheme}://{host}{path}"
     shown = url[: -len(key)] if key and url.endswith(key) else f"{scheme}://"
     return Place(scheme, shown, host, login, options), key

@@ -34,11 +34,13 @@ def chosen_formats(names: Iterable[str] | None) -> list[Format]:
     """The formats of these names, or all.
 
     Raises:
-        UsageError: a name that is none.
+        UsageError: a name that is none, or no name at all.
     """
     if isinstance(names, str):
         raise TypeError("formats is a list of names, not one string")
     chosen = list(FORMATS) if names is None else list(dict.fromkeys(names))
+    if not chosen:
+        raise UsageError(f"no format is named: name one of {', '.join(FORMATS)}, or leave formats out for all.")
     for name in chosen:
         if name not in FORMATS:
             raise UsageError(f"unknown format {name!r}; the formats are: {', '.join(FORMATS)}.")

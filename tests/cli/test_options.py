@@ -101,7 +101,12 @@ def test_a_flag_beats_the_file_beats_the_default(corpus: Path, tmp_path: Path) -
         (["--memory-per-worker", "much"], "error: --memory-per-worker: "),
         (["--share", "x=some"], "error: --share x: a number is needed, such as 3, 0.25 or '1/3', not 'some'."),
         (["--share", "x"], "error: --share x is not NAME=NUMBER, each name once."),
-        (["--alpha", "1", "--unimax", "2"], "error: alpha and unimax exclude each other."),
+        (["--alpha", "1", "--unimax", "2"], "error: alpha (--alpha) and unimax (--unimax) exclude each other."),
+        (["--alpha", "2"], "error: --alpha: it must lie between 0 (all sources alike) and 1 (as they stand), not '2'."),
+        (["--engine", "local", "--address", "h:1"], "error: address (--address) has no effect with the engine local"),
+        (["--vocab-size", "100"], "error: vocab_size (--vocab-size) is too small with 100: 256 bytes and 1 special "),
+        (["--parity", "dev"], "error: parity (--parity) and --dev go together"),
+        (["--share", "nosuch=1"], "error: shares (--share) of the mixture name the source 'nosuch', which is not "),
         (["--special-token", "a", "--no-special-tokens"], "error: --special-token and --no-special-tokens exclude"),
     ],
 )
@@ -119,12 +124,16 @@ def test_messages_name_the_key_in_the_file(corpus: Path, tmp_path: Path) -> None
         ("[count]\npartition = 3", "run.toml: unknown option 'count.partition'; known here are: pattern, "),
         ("[engine]\nworkers = 1\n[count]\npartitions = 0", "run.toml: count.partitions: it should be greater than"),
         ("count = 3", "run.toml: "),
+        ("[mixture]\nalpha = 2", "run.toml: mixture.alpha: it must lie between 0 "),
+        ("[mixture]\nalpha = 1\nunimax = 2", "run.toml: mixture: alpha (--alpha) and unimax (--unimax) exclude"),
     ):
         file.write_text(whole.replace("[[", f"{more}\n[[") if more[0] != "[" else f"{whole}{more}\n")
         ran = run("train", file)
         assert ran.exit_code == 2, ran.stderr
         assert said in ran.stderr
         assert "Traceback" not in ran.stderr
+    ran = run("train", file, corpus)
+    assert (ran.exit_code, "run.toml describes a whole run: give it alone" in ran.stderr) == (2, True)
     ran = run("train", file, "--partitions", "0")
     assert (ran.exit_code, "Traceback" in ran.stderr) == (2, False)
 

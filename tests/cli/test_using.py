@@ -53,12 +53,31 @@ def test_pieces_show_ids_and_the_bytes_of_partial_characters(folder: Path) -> No
     assert "b'\\xe2" in shown or "b' \\xe2" in shown
 
 
+def test_ctrl_c_while_the_command_line_is_loaded() -> None:
+    script = """
+import signal, sys
+class Press:
+    def find_spec(self, name, *more):
+        if name == "dist_bpe.cli.training":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Press())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from dist_bpe.__main__ import main
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr) == (130, b"interrupted.\n")
+
+
 def test_ids_that_are_none(folder: Path) -> None:
     for bad in (b"-1", b"1.5", b"\xff", "\u0661".encode(), b"9" * 5000, b"x" * 100, b"317", b"1 2 three"):
         ran = run("decode", folder, stdin=bad)
         assert ran.returncode == 2
         assert b"ids go from 0 to 316" in ran.stderr
         assert len(ran.stderr) < 200
+    # What acts on a terminal is escaped, and once.
+    for bad, shown in ((b"a\x1b[31m", rb"'a\x1b[31m'"), (b"a\xff", rb"'a\xff'")):
+        assert shown + b" on standard input is no id" in run("decode", folder, stdin=bad).stderr
     assert run("decode", folder, stdin=b" \n0\t1\n").stdout == b'!"'
 
 

@@ -77,7 +77,7 @@ def test_what_is_shared_is_named_on_both_sides() -> None:
         errors.UsageError, match=r"test shares 2 documents .* dev, by text: 'x' \(there 'b'\), 'y' \(there 'a'\)\."
     ):
         refuse_overlap(dev, test)
-    with pytest.raises(errors.UsageError, match=r"shares 1 documents with the development set dev, by name: 'b'\."):
+    with pytest.raises(errors.UsageError, match=r"shares 1 document with the development set dev, by name: 'b'\."):
         refuse_overlap(dev, HeldOut("test", {"en": ["else"]}, ("b",)))
     # Text that is not parallel has no names: its place stands for one.
     with pytest.raises(errors.UsageError, match=r"'x' \(there 'en 2'\)"):

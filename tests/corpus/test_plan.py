@@ -44,7 +44,7 @@ def test_the_plan_says_what_is_there_and_what_is_left_out(folder: Path) -> None:
     assert f"left out: {folder}/in/web.parquet cannot be read as Parquet: it looks like a web page" in out
     assert "files that are left out: 1 (hidden, or a marker), as " in out
     assert "of memory a task" in out
-    ran = run("plan", *inputs(folder), "--json", "--max-bytes", "100")
+    ran = run("plan", *inputs(folder), "--json", "--max-bytes", "2")
     found = json.loads(ran.stdout)
     first, second = found["sources"]
     assert (first["source"], first["files"], first["rows"], first["shards"], first["left_out"]) == ("a", 2, 32, 1, 3)

@@ -255,3 +255,22 @@ def test_words_that_lost_their_spaces_are_warned_of(tmp_path: Path, capsys: pyte
         )
         dist_bpe.import_counts(tmp_path / f"{name}.tsv", output=tmp_path / name, progress="silent")
         assert ("none of the first 60 words begins with a space" in capsys.readouterr().err) == (name == "lost")
+
+
+def test_names_of_columns_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "w.tsv").write_text("hello\t3\n")
+    ran = run("learn", tmp_path / "run", "--counts", tmp_path / "w.tsv", "--word-column", "term", "--vocab-size", "300")
+    assert ran.exit_code == 3
+    assert "w.tsv has no header with the columns 'term, count': leave their names out (--word-column, " in ran.stderr
+
+
+def test_an_overflow_names_the_source(tmp_path: Path) -> None:
+    (tmp_path / "w.tsv").write_text(f"hello\t{2**64 - 1}\nhello\t5\n")
+    ran = run("learn", tmp_path / "run", "--counts", f"fr={tmp_path / 'w.tsv'}", "--vocab-size", "300")
+    assert ran.exit_code == 7
+    assert "the words of source 'fr' past 2^64 - 1" in ran.stderr
+
+
+def test_a_word_with_half_a_character() -> None:
+    with pytest.raises(UsageError, match=r"the word '\\ud800' has a lone surrogate"):
+        dist_bpe.learn({"\ud800": 3}, 300)

@@ -97,10 +97,12 @@ def test_a_table_that_does_not_fit_is_refused_with_what_would(write: Writer, tmp
     with pytest.raises(errors.UsageError) as caught:
         dist_bpe.learn(table, vocab_size=400, driver_memory=need(1) - 20_000, progress="silent")
     share = sum(len(w) * n for w, n in number.items() if n < fitting) / sum(len(w) * n for w, n in number.items())
-    assert f"min_word_count = {fitting} would fit, and leave out {share:.2%} of the text" in str(caught.value)
+    assert f"min_word_count (--min-word-count) = {fitting} would fit, and leave out {share:.2%} of the text" in str(
+        caught.value
+    )
     options = {"min_word_count": fitting, "progress": "silent"}
     dist_bpe.learn(table, vocab_size=400, driver_memory=need(1) - 20_000, **options)  # type: ignore[call-overload]
-    with pytest.raises(errors.UsageError, match="no min_word_count would fit"):
+    with pytest.raises(errors.UsageError, match=r"no min_word_count \(--min-word-count\) would fit"):
         dist_bpe.learn(table, vocab_size=400, driver_memory="1kB", progress="silent")
     # A table that is kept for many trainings, and parity, which learns from each language's words by themselves.
     for options in ({"kept": True}, {"kept": True, "apart": True}):
@@ -108,8 +110,8 @@ def test_a_table_that_does_not_fit_is_refused_with_what_would(write: Writer, tmp
         with pytest.raises(errors.UsageError, match=f"{len(number):,} unique words"):
             check_memory(table, 1, need(1, **options) - 1, **options)
         fitting = next(n for n in sorted(by_count) if need(n, **options) <= need(1, **options) - 20_000)
-        with pytest.raises(errors.UsageError, match=f"min_word_count = {fitting} would fit"):
+        with pytest.raises(errors.UsageError, match=rf"\(--min-word-count\) = {fitting} would fit"):
             check_memory(table, 1, need(1, **options) - 20_000, **options)
     ran = CliRunner().invoke(app, ["balance", str(tmp_path / "run"), "--vocab-size", "400", "--driver-memory", "1MB"])
     assert ran.exit_code == 2
-    assert "no min_word_count would fit" in ran.stderr
+    assert "no min_word_count (--min-word-count) would fit" in ran.stderr

@@ -269,7 +269,7 @@ def test_a_vocabulary_that_must_not_stay_short(write: Writer, tmp_path: Path, do
     table = quiet(dist_bpe.Source("a", str(tmp_path / "a.parquet")), output=tmp_path / "run")
     progress = Progress("silent")
     config = LearnOptions(vocab_size=(300, 50_000))
-    with pytest.raises(errors.RunError, match=r"instead of the 50,000 .* strict was asked for") as caught:
+    with pytest.raises(errors.RunError, match=r"instead of the 50,000 .* strict \(--strict\) was asked for") as caught:
         run_learn(table, config.model_copy(update={"strict": True}), [], None, progress)
     assert "ran out of pairs" in str(caught.value)
     run_learn(table, LearnOptions(vocab_size=(300,), strict=True), [], None, progress)
@@ -279,7 +279,7 @@ def test_a_vocabulary_that_must_not_stay_short(write: Writer, tmp_path: Path, do
     # The same of parity.
     texts = {"a": documents[3:9]}
     dev = HeldOut("dev", texts, tuple("abcdef"))
-    with pytest.raises(errors.RunError, match="strict was asked for"):
+    with pytest.raises(errors.RunError, match=r"strict \(--strict\) was asked for"):
         run_learn(table, config.model_copy(update={"parity": "dev", "strict": True}), [], dev, progress)
 
 

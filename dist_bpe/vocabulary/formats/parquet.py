@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dist_bpe.arrays import of_bytes, of_numpy, to_numpy
-from dist_bpe.errors import FormatError
+from dist_bpe.errors import FormatError, several
 from dist_bpe.pretokenize.patterns import Pattern, find
 from dist_bpe.pretokenize.preparation import SpecialToken, normalization_form
 from dist_bpe.vocabulary.data import BYTES, VocabularyData, leading, merge_columns
@@ -110,7 +110,7 @@ def _check_columns(table: pa.Table, where: str) -> None:
             raise FormatError(f"{where}: its column {name} is {column.type}, not {kind}.")
         # Counts are there for all merges or for none.
         if column.null_count and not (name == "count" and column.null_count == len(table)):
-            raise FormatError(f"{where}: its column {name} has {column.null_count:,} rows without a value.")
+            raise FormatError(f"{where}: its column {name} has {several(column.null_count, 'row')} without a value.")
 
 
 def _merges(table: pa.Table, first: int, tokens: Sequence[bytes], where: str) -> tuple[tuple[int, int], ...]:
@@ -136,7 +136,7 @@ def _replaced(table: pa.Table) -> dict[str, pa.Array] | None:
         return None
     struct = table.column("replaced").combine_chunks()
     if struct.null_count:
-        raise FormatError(f"the column replaced has {struct.null_count:,} rows without a value.")
+        raise FormatError(f"the column replaced has {several(struct.null_count, 'row')} without a value.")
     return {column.name: struct.field(column.name) for column in struct.type}
 
 
