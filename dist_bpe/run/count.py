@@ -30,6 +30,7 @@ from dist_bpe.engine.ledger import Ledger, Listener
 from dist_bpe.engine.metrics import exported
 from dist_bpe.engine.open import open_engine
 from dist_bpe.errors import DamagedRunError, RunError, SourceError, UsageError, several
+from dist_bpe.options import both
 from dist_bpe.pretokenize.checks import resolve, syllable_advice, warnings_for
 from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.run.config import RunConfig
@@ -48,6 +49,8 @@ STAGED_SHARE = 0.25
 MAX_DAMAGED = 5
 # Of words that begin with a combining mark. Text of scripts without them has a few at most, Hindi under gpt2 has half.
 MARK_SHARE = 0.01
+# Text whose table takes minutes to merge in 16 parts: below, more parts are not worth a word.
+LARGE_MERGE = 100 << 30
 
 
 class Counted(NamedTuple):
@@ -124,6 +127,23 @@ def warnings_about(table: CountTable, options: CountOptions) -> list[str]:
     return [*found, dropped] if dropped else found
 
 
+def partitions_advice(workers: int, partitions: int, size: int) -> str | None:
+    """A sentence for a merge that will leave workers idle for longer than it is worth; None where it does not.
+
+    Args:
+        workers: the number of tasks at once.
+        partitions: the number of parts of the table, each of which one task merges.
+        size: the bytes of text.
+    """
+    if workers <= partitions or size < LARGE_MERGE:
+        return None
+    return (
+        f"the merge will make {several(partitions, 'part')}, so that {several(workers - partitions, 'worker')} of "
+        f"{workers:,} will have none to make: {both(CountOptions, 'partitions')} {workers} gives each one, if the run "
+        "is begun anew (--restart)."
+    )
+
+
 @dataclass(frozen=True)
 class _Counting:
     """The work of one driver on one run, from its plan to its table."""
@@ -170,6 +190,8 @@ class _Counting:
                     stack.enter_context(exported(self.progress, engine.workers))
                 engine.probe(staging.resolve())
                 stage.advance(engine.workers, f"{human_bytes(engine.memory_per_worker)} of memory each")
+            if advice := partitions_advice(engine.workers, self.config.count.partitions, self.planned.bytes):
+                self.progress.warn(advice)
             free = shutil.disk_usage(staging).free if isinstance(staging, Path) else math.inf
             needed = STAGED_SHARE * self.planned.bytes
             if free < needed:
