@@ -11,7 +11,7 @@ from mutation import outcome
 from dist_bpe.corpus.columns import checked
 from dist_bpe.corpus.plan import plan
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import BadFile, DistBpeError
+from dist_bpe.errors import BadFile, DistBpeError, SourceError
 
 TEXTS = ["first", "second text that is longer than twelve bytes", None, "third"] * 5
 
@@ -139,3 +139,16 @@ def test_two_columns_of_one_name_are_said_by_the_plan(tmp_path: Path, form: str)
         plan([Source("s", str(path))])
     shards = plan([Source("s", str(path), text="x")]).shards
     assert [batch.texts.to_pylist() for batch in shards[0].batches()] == [[b"b"]]
+
+
+def test_a_file_and_a_stream_without_batches(tmp_path: Path) -> None:
+    schema = pa.schema([("text", pa.string())])
+    for name, writer in (("a.arrow", pa.ipc.new_file), ("b.arrow", pa.ipc.new_stream)):
+        with writer(str(tmp_path / name), schema):
+            pass
+    written(tmp_path / "c.arrow", pa.array(["good"]))
+    planned = plan([Source("s", str(tmp_path))])
+    assert len(planned.shards) == 1
+    for name in ("a.arrow", "b.arrow"):
+        with pytest.raises(SourceError, match="the files hold no rows"):
+            plan([Source("s", str(tmp_path / name))])

@@ -134,3 +134,14 @@ def test_a_group_that_is_no_utf8_is_damage(tmp_path: Path, name: str) -> None:
             writer.write_table(table)
     with pytest.raises(DataError, match=f"{name}.* can't decode byte 0xff"):
         quiet(Source("s", str(tmp_path / name), group_by="lang"), output=tmp_path / "run")
+
+
+def test_a_footer_with_two_numbers_of_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"] * 1000}), path, store_schema=False)
+    data, number = path.read_bytes(), b"\xd0\x0f"  # 1000 as a zigzag varint
+    assert data.count(number) >= 2
+    at = data.rindex(number)
+    path.write_bytes(data[:at] + b"\xd0\x0e" + data[at + 2 :])
+    with pytest.raises(SourceError, match=r"a\.parquet is damaged: its footer says 1,000 rows in all, and 936 in its"):
+        plan([Source("s", str(path))])

@@ -51,12 +51,14 @@ class Arrow:
         """Read the schema and the first record batch, whose text stands for that of the others."""
         with file.open(1 << 18) as handle:
             reader, text, _ = cls._located(handle, file.path, reading)
+            if not getattr(reader, "num_record_batches", 1):
+                return Inspected([])
             try:
                 batch = reader.get_batch(0) if hasattr(reader, "get_batch") else reader.read_next_batch()
-            except (StopIteration, IndexError, pa.ArrowInvalid) as error:
-                if isinstance(error, pa.ArrowInvalid) and getattr(reader, "num_record_batches", True):
-                    raise BadFile(f"{file.path} is damaged: {said(error)}") from error
+            except StopIteration:
                 return Inspected([])
+            except pa.ArrowInvalid as error:
+                raise BadFile(f"{file.path} is damaged: {said(error)}") from error
             checked(batch, file.path)
             size = values_of(batch.column(text.names[0]), text.names[1:])[0].nbytes
             if hasattr(reader, "num_record_batches"):

@@ -68,13 +68,22 @@ class Parquet:
             BadFile: the file is no Parquet, or damaged.
         """
         try:
-            return pq.ParquetFile(handle, page_checksum_verification=True, **options)
+            parquet = pq.ParquetFile(handle, page_checksum_verification=True, **options)
         except UnicodeDecodeError as error:
             raise BadFile(
                 f"{file.path}: the name of a column is not UTF-8 ({error.object!r}). Name it anew."
             ) from error
         except (OSError, pa.ArrowException) as error:
             raise _not_parquet(file, error) from error
+        metadata = parquet.metadata
+        rows = sum(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        if rows != metadata.num_rows:
+            # Arrow reads as many as each row group says, and leaves out the others without a word.
+            raise BadFile(
+                f"{file.path} is damaged: its footer says {metadata.num_rows:,} rows in all, and {rows:,} in "
+                "its row groups."
+            )
+        return parquet
 
     @classmethod
     def whole(cls, file: File, handle: Any, mark: str = "", **options: Any) -> tuple[Any, frozenset[int], str]:
