@@ -93,15 +93,13 @@ def learn_merges(
     if on_words:
         on_words(len(words), words.learn_bytes)
     least = weights.least(options.min_pair_count) if weights else options.min_pair_count
-    learned = _core.learn_merges(words, merges, least, options.max_token_bytes, on_merge)
-    number = len(words)
-    del words  # the replay streams the table again, so the learner's copy need not stay beside it
-    replaced, tokens = _core.replay(learned.column(0), learned.column(1), batches(), len(sources))
+    learned, tokenized = _core.learn_tokenized(words, merges, least, options.max_token_bytes, on_merge)
+    replaced, tokens = tokenized.replay(batches(), len(sources))
     return Learned(
         learned,
         dict(zip(sources, replaced, strict=True)),
         dict(zip(sources, tokens, strict=True)),
-        number,
+        len(words),
     )
 
 

@@ -472,7 +472,7 @@ mod tests {
 
         #[test]
         fn replay_counts_what_each_merge_replaced(merges in merge_list(), rows in vec((any_word(), 0..3usize, 0..9u64), 0..12)) {
-            let mut replay = Replay::new(Arc::new(Encoder::new(&merges).unwrap()), 3);
+            let mut replay = Replay::new(Encoder::new(&merges).unwrap(), 3);
             let mut expected = vec![vec![0; merges.len()]; 3];
             let mut tokens = vec![vec![0; 256 + merges.len()]; 3];
             for (word, source, count) in &rows {
@@ -515,7 +515,7 @@ mod tests {
     #[test]
     fn replay_refuses_counts_past_64_bits() {
         let a = BYTE_IDS[usize::from(b'a')];
-        let mut replay = Replay::new(Arc::new(Encoder::new(&[(a, a)]).unwrap()), 1);
+        let mut replay = Replay::new(Encoder::new(&[(a, a)]).unwrap(), 1);
         replay.push_word(0, b"aa", u64::MAX / 2).unwrap();
         assert_eq!(replay.replaced(0), Ok(vec![u64::MAX / 2]));
         replay.push_word(0, b"aa", u64::MAX / 2).unwrap();
@@ -525,7 +525,7 @@ mod tests {
 
     #[test]
     fn a_source_that_is_not_there_is_an_error() {
-        let mut replay = Replay::new(Arc::new(Encoder::new(&[]).unwrap()), 2);
+        let mut replay = Replay::new(Encoder::new(&[]).unwrap(), 2);
         assert_eq!(replay.push_word(2, b"a", 1), Err(EncodeError::UnknownSource { number: 2, sources: 2 }));
         assert_eq!(replay.push_word(1, b"a", 1), Ok(()));
     }
@@ -556,7 +556,7 @@ mod tests {
             cached.encode_word(&word[..1000], &mut out);
             assert_eq!(out[1..], encode(&encoder, &word[..1000]));
         }
-        let mut replay = Replay::new(Arc::clone(&encoder), 1);
+        let mut replay = Replay::of_learned(encoder.merges().into(), 1);
         let stopped = replay.push_word_while(0, &word, 1, &mut |_| ControlFlow::Break(()));
         assert_eq!(stopped, Err(EncodeError::Interrupted));
         replay.push_word(0, &word, 1).unwrap();

@@ -33,6 +33,7 @@ mod arena;
 mod join;
 mod pairs;
 mod threshold;
+mod tokenized;
 pub mod parity;
 
 use std::ops::ControlFlow;
@@ -43,6 +44,7 @@ use join::{AHEAD, Joint, NO_PAIR, Sides};
 use pairs::Pairs;
 pub use table::Table;
 use threshold::Threshold;
+pub use tokenized::Tokenized;
 pub use words::{Words, WordsBuilder, jitter};
 
 /// What to learn.
@@ -188,21 +190,47 @@ pub fn learn(
     learn_measured(words, options, progress).map(|(merges, _)| merges)
 }
 
+/// Learns merges, as [`learn`], and keeps the tokens that they cut the words into: an encoder would take as long as learning did.
+pub fn learn_tokenized(
+    words: &Words,
+    options: &Options,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<(Vec<Merge>, Tokenized), LearnError> {
+    let done = start(words, options, true, progress)?;
+    Ok((done.merges, done.tokenized.expect("asked for")))
+}
+
 /// Learns merges, as [`learn`], and tells what it did.
 pub fn learn_measured(
     words: &Words,
     options: &Options,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<(Vec<Merge>, Stats), LearnError> {
+    start(words, options, false, progress).map(|done| (done.merges, done.stats))
+}
+
+/// What a run leaves.
+struct Done {
+    merges: Vec<Merge>,
+    stats: Stats,
+    tokenized: Option<Tokenized>,
+}
+
+fn start(
+    words: &Words,
+    options: &Options,
+    keep: bool,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Done, LearnError> {
     let mut pulse = Pulse::new(progress);
     let order = Order::new(words, &mut pulse)?;
     // Each merge takes at least one symbol away, so this many ids are enough whatever was asked for.
     let ids = 256 + options.merges.min(order.size);
     match (ids <= u16::IDS, order.size <= u32::LIMIT) {
-        (true, true) => Learner::<u16, u32>::new(words, order, options, pulse)?.run(),
-        (false, true) => Learner::<u32, u32>::new(words, order, options, pulse)?.run(),
-        (true, false) => Learner::<u16, u64>::new(words, order, options, pulse)?.run(),
-        (false, false) => Learner::<u32, u64>::new(words, order, options, pulse)?.run(),
+        (true, true) => Learner::<u16, u32>::new(words, order, options, keep, pulse)?.run(),
+        (false, true) => Learner::<u32, u32>::new(words, order, options, keep, pulse)?.run(),
+        (true, false) => Learner::<u16, u64>::new(words, order, options, keep, pulse)?.run(),
+        (false, false) => Learner::<u32, u64>::new(words, order, options, keep, pulse)?.run(),
     }
 }
 
@@ -234,6 +262,9 @@ impl<'a> Pulse<'a> {
 }
 
 struct Learner<'a, S, P> {
+    words: &'a Words,
+    /// Where the words lie, if their tokens are to be kept.
+    order: Option<Order>,
     options: &'a Options,
     pulse: Pulse<'a>,
     arena: Arena<S>,
@@ -248,9 +279,10 @@ struct Learner<'a, S, P> {
 
 impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
     fn new(
-        words: &Words,
+        words: &'a Words,
         order: Order,
         options: &'a Options,
+        keep: bool,
         mut pulse: Pulse<'a>,
     ) -> Result<Learner<'a, S, P>, LearnError> {
         let by_falling_count = order.words.iter().map(|&index| {
@@ -260,9 +292,11 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         let Options { merges, min_pair_count, max_token_bytes } = *options;
         let threshold = Threshold::new(by_falling_count, merges, min_pair_count, max_token_bytes, &mut pulse)?;
         let arena = Arena::new(words, &order, &mut pulse)?;
-        drop(order);
+        let order = keep.then_some(order);
         let pairs = Pairs::of_bytes(&arena, threshold.value(), max_token_bytes, &mut pulse)?;
         Ok(Learner {
+            words,
+            order,
             options,
             pulse,
             arena,
@@ -275,7 +309,7 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
         })
     }
 
-    fn run(mut self) -> Result<(Vec<Merge>, Stats), LearnError> {
+    fn run(mut self) -> Result<Done, LearnError> {
         let first_threshold = self.threshold.value();
         while self.merges.len() < self.options.merges {
             let Some(best) = self.pairs.pop_best(self.threshold.value(), &mut self.pulse)? else { break };
@@ -296,7 +330,12 @@ impl<'a, S: Symbol, P: Place> Learner<'a, S, P> {
             places: self.pairs.places_written(),
             joined: self.joined,
         };
-        Ok((self.merges, stats))
+        let Learner { words, order, merges, lengths, arena, pairs, mut pulse, .. } = self;
+        drop(pairs); // the most of the memory, before there is more
+        let tokenized = order
+            .map(|order| Tokenized::new(words, &order, S::wrap(arena.symbols), lengths, &mut pulse))
+            .transpose()?;
+        Ok(Done { merges, stats, tokenized })
     }
 
     /// Joins the pair wherever it stands, moves counts from the pairs that have gone to those that have come, and lists
@@ -365,7 +404,7 @@ mod tests {
             let progress = &mut |_| ControlFlow::Continue(());
             let mut pulse = Pulse::new(progress);
             let order = Order::new(words, &mut pulse).unwrap();
-            Learner::<S, P>::new(words, order, options, pulse).unwrap().run().unwrap().0
+            Learner::<S, P>::new(words, order, options, false, pulse).unwrap().run().unwrap().merges
         }
         let word = |seed: u32| format!("{:o}", seed.wrapping_mul(2_654_435_761) >> (seed % 16));
         let words: BTreeMap<String, u64> = (1..3_000).map(|seed| (word(seed), 1 + 5_000 / u64::from(seed))).collect();

@@ -171,8 +171,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Merger>()?;
     module.add_class::<Table>()?;
     module.add_class::<Words>()?;
+    module.add_class::<learning::Tokenized>()?;
     module.add_class::<Encoder>()?;
     module.add_function(wrap_pyfunction!(learning::learn_merges, module)?)?;
+    module.add_function(wrap_pyfunction!(learning::learn_tokenized, module)?)?;
     module.add_function(wrap_pyfunction!(learning::learn_parity, module)?)?;
     module.add_function(wrap_pyfunction!(learning::replay, module)?)?;
     module.add_function(wrap_pyfunction!(encoding::words, module)?)?;

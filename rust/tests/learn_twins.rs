@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use dist_bpe_core::learn::{LearnError, Merge, Options, Words, learn, learn_measured};
+use dist_bpe_core::encode::{CachedEncoder, Encoder};
+use dist_bpe_core::learn::{LearnError, Merge, Options, Words, learn, learn_measured, learn_tokenized};
 use dist_bpe_core::naive;
 use proptest::prelude::*;
 
@@ -108,6 +110,24 @@ proptest! {
         let expected = textbook(&words, &options);
         prop_assert_eq!(&plain(&words, &options), &expected);
         prop_assert_eq!(&fast(&words, &options), &expected);
+    }
+
+    #[test]
+    fn tiny_tables_end_as_their_words_are_encoded(words in table("ab ", 9, 30, small_counts()), options in options()) {
+        let (merges, tokenized) = learn_tokenized(&words, &options, &mut quietly).unwrap();
+        prop_assert_eq!(&merges, &fast(&words, &options));
+        let pairs: Vec<_> = merges.iter().map(|merge| (merge.left, merge.right)).collect();
+        let mut encoder = CachedEncoder::new(Arc::new(Encoder::new(&pairs).unwrap()));
+        for (index, (word, _)) in words.iter().enumerate() {
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            let ended: Result<(), ()> = tokenized.try_each(&words, index, |id| {
+                found.push(id);
+                Ok(())
+            });
+            prop_assert!(ended.is_ok());
+            encoder.encode_word(word, &mut expected);
+            prop_assert_eq!(found, expected);
+        }
     }
 
     #[test]

@@ -216,6 +216,39 @@ def test_replay_counts_what_each_source_gave() -> None:
     assert {name: array.to_pylist()[256:] for name, array in learned.tokens.items()} == {"x": [0, 3], "y": [7, 5]}
 
 
+@given(
+    st.dictionaries(
+        st.text("ab €", max_size=6).map(str.encode).filter(bool), st.lists(st.integers(0, 4), min_size=3, max_size=3)
+    ),
+    st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 100]),
+)
+def test_words_as_tokens_are_replayed_as_by_the_encoder(
+    table: dict[bytes, list[int]], weights: list[int], min_word_count: int, size: int
+) -> None:
+    rows = [(word, i, n) for word, counts in sorted(table.items()) for i, n in enumerate(counts) if n]
+    batches = [rows_of(rows[first : first + size]) for first in range(0, len(rows), size)]
+    words = _core.Words(batches, weights, min_word_count)
+    learned, tokenized = _core.learn_tokenized(words, 8, 1)
+    assert learned.equals(_core.learn_merges(words, 8, 1))
+    left, right, _ = learned.columns
+    assert tokenized.replay(batches, 3) == _core.replay(left, right, batches, 3)
+    # Also rows that were not learned from, and in another order.
+    others = [rows_of([(b"ba\x00", 2, 5), *rows[::-1]])]
+    assert tokenized.replay(others, 3) == _core.replay(left, right, others, 3)
+    with pytest.raises(errors.FormatError, match="only 2 sources"):
+        tokenized.replay([rows_of([(b"a", 2, 1)])], 2)
+
+
+def rows_of(rows: list[tuple[bytes, int, int]]) -> pa.RecordBatch:
+    words, sources, counts = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.record_batch(
+        [pa.array(words, pa.binary()), pa.array(sources, pa.uint32()), pa.array(counts, pa.uint64())],
+        names=["word", "source", "count"],
+    )
+
+
 def test_weights_scale_counts() -> None:
     rows = pa.record_batch(
         [pa.array([b"ab", b"ab", b"cd"]), pa.array([0, 1, 1], pa.uint32()), pa.array([5, 1, 3], pa.uint64())],

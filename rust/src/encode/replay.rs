@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{EncodeError, Encoder, Scratch};
 use crate::bytes::BYTES;
+use crate::learn::{Tokenized, Words};
 
 /// What a merge list did to a counted corpus, source by source: the occurrences each merge replaced, and the tokens
 /// that were left.
@@ -13,8 +14,9 @@ use crate::bytes::BYTES;
 /// learner's inner loop. Only the tokens left are counted word by word. Every occurrence of a token ever made is either
 /// left, or part of exactly one occurrence of a later token, so the rest follows from the merges, last to first.
 pub struct Replay {
+    merges: Arc<[(u32, u32)]>,
     // Without the cache: a table holds each word once, so every look into it would miss.
-    encoder: Arc<Encoder>,
+    encoder: Option<Encoder>,
     scratch: Scratch,
     left: Vec<Vec<u64>>,
     word: Vec<u8>,
@@ -23,9 +25,28 @@ pub struct Replay {
 
 impl Replay {
     /// Nothing counted yet, for sources numbered `0..sources`.
-    pub fn new(encoder: Arc<Encoder>, sources: usize) -> Self {
-        let left = vec![vec![0; encoder.tokens()]; sources];
-        Self { encoder, scratch: Scratch::default(), left, word: Vec::new(), ids: Vec::new() }
+    pub fn new(encoder: Encoder, sources: usize) -> Self {
+        let replay = Self::of_learned(encoder.merges().into(), sources);
+        Self { encoder: Some(encoder), ..replay }
+    }
+
+    /// The same for merges that were learned here: most of their words are tokens already, and come by
+    /// [`Replay::push_tokenized`], so that an encoder is made when the first word comes that is not.
+    pub fn of_learned(merges: Arc<[(u32, u32)]>, sources: usize) -> Self {
+        let left = vec![vec![0; BYTES as usize + merges.len()]; sources];
+        Self { merges, encoder: None, scratch: Scratch::default(), left, word: Vec::new(), ids: Vec::new() }
+    }
+
+    /// Adds `count` occurrences of word `index` of those that were learned from, in `source`.
+    pub fn push_tokenized(
+        &mut self,
+        source: usize,
+        (tokenized, words, index): (&Tokenized, &Words, usize),
+        count: u64,
+    ) -> Result<(), EncodeError> {
+        let sources = self.left.len();
+        let left = self.left.get_mut(source).ok_or(EncodeError::UnknownSource { number: source, sources })?;
+        tokenized.try_each(words, index, |id| add(left, id, count))
     }
 
     /// Adds `count` occurrences of `word` in `source`. Rows sorted by word cost one encoding for all their sources.
@@ -47,14 +68,14 @@ impl Replay {
             // Without a word until its ids are known: an error leaves no wrong ones behind.
             self.word.clear();
             self.ids.clear();
-            self.encoder.encode_word_while(word, &mut self.scratch, &mut self.ids, look)?;
+            let encoder = match &mut self.encoder {
+                Some(encoder) => encoder,
+                none => none.insert(Encoder::new(&self.merges)?),
+            };
+            encoder.encode_word_while(word, &mut self.scratch, &mut self.ids, look)?;
             self.word.extend_from_slice(word);
         }
-        for &id in &self.ids {
-            let left = &mut left[id as usize];
-            *left = left.checked_add(count).ok_or(EncodeError::CountOverflow { id })?;
-        }
-        Ok(())
+        self.ids.iter().try_for_each(|&id| add(left, id, count))
     }
 
     /// Occurrences of each id that are left in a source after all merges.
@@ -65,14 +86,17 @@ impl Replay {
     /// Occurrences that each merge, by rank, replaced in a source.
     pub fn replaced(&self, source: usize) -> Result<Vec<u64>, EncodeError> {
         let mut made = self.left[source].clone();
-        let merges = self.encoder.merges();
-        for (rank, &(left, right)) in merges.iter().enumerate().rev() {
+        for (rank, &(left, right)) in self.merges.iter().enumerate().rev() {
             let count = made[BYTES as usize + rank];
-            for id in [left, right] {
-                let part = &mut made[id as usize];
-                *part = part.checked_add(count).ok_or(EncodeError::CountOverflow { id })?;
-            }
+            add(&mut made, left, count)?;
+            add(&mut made, right, count)?;
         }
         Ok(made.split_off(BYTES as usize))
     }
+}
+
+fn add(counts: &mut [u64], id: u32, count: u64) -> Result<(), EncodeError> {
+    let sum = &mut counts[id as usize];
+    *sum = sum.checked_add(count).ok_or(EncodeError::CountOverflow { id })?;
+    Ok(())
 }

@@ -28,6 +28,7 @@ pub(crate) trait Symbol: Copy + Eq {
 
     fn of(id: u32) -> Self;
     fn id(self) -> u32;
+    fn wrap(symbols: Vec<Self>) -> Symbols;
 }
 
 impl Symbol for u16 {
@@ -41,6 +42,10 @@ impl Symbol for u16 {
 
     fn id(self) -> u32 {
         u32::from(self)
+    }
+
+    fn wrap(symbols: Vec<u16>) -> Symbols {
+        Symbols::Narrow(symbols)
     }
 }
 
@@ -56,6 +61,16 @@ impl Symbol for u32 {
     fn id(self) -> u32 {
         self
     }
+
+    fn wrap(symbols: Vec<u32>) -> Symbols {
+        Symbols::Wide(symbols)
+    }
+}
+
+/// The symbols of an array, of either width.
+pub(crate) enum Symbols {
+    Narrow(Vec<u16>),
+    Wide(Vec<u32>),
 }
 
 /// A position in the array: 32 bits while the array allows, since the lists of places are most of the memory.

@@ -141,6 +141,71 @@ pub fn learn_merges<'py>(
     merges_to_pyarrow(py, learned.iter().map(|merge| (merge.left, merge.right, merge.count)), None)
 }
 
+/// The words that merges were learned from, as the tokens that they make of them.
+#[pyclass(frozen)]
+pub struct Tokenized {
+    inner: learn::Tokenized,
+    words: Py<Words>,
+    merges: Arc<[(u32, u32)]>,
+}
+
+#[pymethods]
+impl Tokenized {
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        batches: &Bound<'py, PyAny>,
+        sources: usize,
+    ) -> PyResult<(Arrays<'py>, Arrays<'py>)> {
+        let mut replay = encode::Replay::of_learned(Arc::clone(&self.merges), sources);
+        let words = &self.words.get().inner;
+        let watch = &mut Watch::default();
+        // The words are the table's, in its order, without those that took no part.
+        let mut next = 0;
+        each_batch(py, batches, |rows| {
+            for i in 0..rows.len() {
+                let row = (rows.word(i), rows.sources[i], rows.counts[i]);
+                let known = |index: usize| index < words.len() && words.word(index) == row.0;
+                if known(next) {
+                    next += 1;
+                }
+                if next == 0 || !known(next - 1) {
+                    push(&mut replay, row, watch)?;
+                } else if watch.spend(row.0.len()).is_break() {
+                    return Err(watch.error(EncodeError::Interrupted));
+                } else {
+                    replay.push_tokenized(row.1 as usize, (&self.inner, words, next - 1), row.2)?;
+                }
+            }
+            Ok(())
+        })?;
+        replayed(py, &replay, sources)
+    }
+
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (words, merges, min_pair_count=2, max_token_bytes=None, progress=None))]
+pub fn learn_tokenized<'py>(
+    words: &Bound<'py, Words>,
+    merges: usize,
+    min_pair_count: u64,
+    max_token_bytes: Option<usize>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Bound<'py, PyAny>, Tokenized)> {
+    let py = words.py();
+    let options = learn::Options { merges, min_pair_count, max_token_bytes };
+    let inner = &words.get().inner;
+    let (learned, tokenized) = watched(py, progress.as_ref(), |look| learn::learn_tokenized(inner, &options, look))?;
+    let batch = merges_to_pyarrow(py, learned.iter().map(|merge| (merge.left, merge.right, merge.count)), None)?;
+    let merges = learned.iter().map(|merge| (merge.left, merge.right)).collect();
+    Ok((batch, Tokenized { inner: tokenized, words: words.clone().unbind(), merges }))
+}
+
 #[pyfunction]
 #[pyo3(signature = (
     table, merges, *, dev=None, ratios=None, window=0, alpha=None, summed_merges=0, min_pair_count=2, min_word_count=1,
@@ -204,7 +269,7 @@ pub fn replay<'py>(
 
 fn new_replay(left: PyArrowType<ArrayData>, right: PyArrowType<ArrayData>, sources: usize) -> PyResult<encode::Replay> {
     let encoder = encode::Encoder::new(&merge_pairs(left, right)?)?;
-    Ok(encode::Replay::new(Arc::new(encoder), sources))
+    Ok(encode::Replay::new(encoder, sources))
 }
 
 /// Adds a row of a table. Looking a word up takes as long as some bytes of it.
