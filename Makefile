@@ -124,8 +124,10 @@ $(VENV)/.bench: $(VENV)/.built
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	@touch $@
 
+# Beside all peers: about fifteen minutes of a core that nothing else uses. BENCH="--peers gigatoken --rounds 5" and the like
+# choose; benchmarks/bench.py --help lists more.
 bench: $(VENV)/.bench
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 bench-quick: $(VENV)/.bench
 	$(BIN)/python benchmarks/bench.py --quick

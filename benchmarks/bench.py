@@ -1,10 +1,11 @@
 """Our figures beside every peer's, on the same text, in the same run.
 
-    make bench              everything, about half an hour on two cores
+    make bench              everything, about twenty minutes on a core that nothing else uses
     make bench-quick        small inputs, one round: shows that all of it runs
 
 Each contestant is a process of its own (contestants.py), pinned to one core, in turns A B A B, medians of the rounds.
-Writes benchmarks/results/NAME.json (raw), docs/benchmarks.md (tables) and docs/benchmarks/*.svg (plots).
+Slow ones have one round, and do their whole run on the small corpora alone. Writes benchmarks/results/NAME.json (raw),
+docs/benchmarks.md (tables), docs/benchmarks/*.svg (plots) and the tables of the README.
 """
 
 import argparse
@@ -13,38 +14,50 @@ import json
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from contestants import OURS, PATTERNS, TRAINERS, equal_merges
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 WORK = HERE / ".work"
-PEERS = ("tokenizers", "rustbpe", "ffbpe", "bpeasy", "gigabpe", "sentencepiece")
-SLOW = {"tokenizers", "bpeasy", "rustbpe", "sentencepiece"}  # one round is enough: they are told apart by far more
-PATTERNS = ("gpt2", "cl100k")
 VOCAB_SIZE = 32_000
 TIMEOUT = 600  # seconds of one run
-PARTS = ("contests", "reading", "whole", "hostile", "scaling", "help")
-ONE_THREAD = {
+PARTS = ("contests", "documents", "reading", "whole", "hostile", "scaling", "help")
+# What cutting text into words and looking each up may cost beside decompression: aims, nanoseconds a byte.
+SPLIT, PROBE = 0.5, 0.6
+ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONPATH": str(ROOT),
 }  # fmt: skip
 Figures = dict[str, Any]
 
 
 def peers_python() -> Path:
-    """The peers' own environment, made on the first call."""
-    python = WORK / "peers" / "bin" / "python"
-    if not python.exists():
+    """The peers' own environment, made on the first call, and again when peers.txt says something else."""
+    folder, wanted = WORK / "peers", HERE / "peers.txt"
+    python, installed = folder / "bin" / "python", folder / "installed.txt"
+    if not installed.exists() or installed.read_text() != wanted.read_text():
         print("installing the peers", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", WORK / "peers"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", HERE / "peers.txt"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", wanted], check=True)
+        shutil.copy(wanted, installed)
     return python
+
+
+def contestant(name: str, task: str, *arguments: Any) -> list[Any]:
+    """The command of a trainer."""
+    python = Path(sys.executable) if name == OURS else peers_python()
+    return [python, HERE / "contestants.py", name, task, *arguments]
 
 
 def run(command: list[Any], core: int) -> tuple[Figures, str]:
@@ -52,7 +65,7 @@ def run(command: list[Any], core: int) -> tuple[Figures, str]:
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
-            ["taskset", "-c", str(core), *map(str, command)], stdout=out, stderr=err, env=os.environ | ONE_THREAD
+            ["taskset", "-c", str(core), *map(str, command)], stdout=out, stderr=err, env=os.environ | ENVIRONMENT
         )
         alarm = threading.Timer(TIMEOUT, process.kill)
         alarm.start()
@@ -75,37 +88,91 @@ def run(command: list[Any], core: int) -> tuple[Figures, str]:
     return figures, output
 
 
-def contest(corpus: Path, pattern: str, names: list[tuple[str, str | None]], rounds: int, core: int) -> list[Figures]:
-    """Every contestant on one corpus, in turns; a median for each figure. One that fails is named with its error."""
-    raw: dict[tuple[str, str | None], list[Figures]] = {name: [] for name in names}
-    failed: dict[tuple[str, str | None], str] = {}
+def in_turns(commands: dict[str, list[Any]], rounds: int, core: int, once: Sequence[str] = ()) -> dict[str, Figures]:
+    """Each command in turns; the median of each figure that it prints and that is measured. A failure is named."""
+    raw: dict[str, list[Figures]] = {name: [] for name in commands}
+    failed: dict[str, str] = {}
     for turn in range(rounds):
-        for name in names:
-            if name in failed or (turn and name[0] in SLOW):
+        for name, command in commands.items():
+            if name in failed or (turn and name in once):
                 continue
-            python = Path(sys.executable) if name[0] == "dist_bpe" else peers_python()
-            command = [python, HERE / "contestants.py", name[0], "train", corpus, "--pattern", pattern]
-            command += ["--vocab-size", VOCAB_SIZE] + (["--level", name[1]] if name[1] else [])
             try:
                 figures, output = run(command, core)
             except RuntimeError as error:
                 failed[name] = str(error)
+                print(f"  {name}: failed: {error}", flush=True)
                 continue
-            raw[name].append(figures | json.loads(output.splitlines()[-1]))
-            print(f"  {corpus.stem} {pattern} {name[0]} {name[1] or ''}: {raw[name][-1]}", flush=True)
+            last = output.strip().splitlines()[-1:]
+            raw[name].append(figures | (json.loads(last[0]) if last and last[0].startswith("{") else {}))
+            told = {key: value for key, value in raw[name][-1].items() if key != "checkpoints"}
+            print(f"  {name}: {json.dumps(told)}", flush=True)
+    rows: dict[str, Figures] = {}
+    for name, runs in raw.items():
+        rows[name] = {"failed": failed[name]} if name in failed else {"rounds": len(runs)}
+        for key in runs[0] if name not in failed else ():
+            values = [each[key] for each in runs]
+            rows[name][key] = statistics.median(values) if isinstance(values[0], float) else values[0]
+    return rows
+
+
+def contest(corpus: Path, pattern: str, who: list[tuple[str, str | None]], rounds: int, core: int) -> list[Figures]:
+    """Every contestant on one corpus: count and learn from text in memory."""
+    print(f"{corpus.stem}, {pattern}", flush=True)
+    commands = {}
+    for name, level in who:
+        more = ["--pattern", pattern, "--vocab-size", VOCAB_SIZE, *(["--level", level] if level else [])]
+        commands[f"{name} {level or ''}".strip()] = contestant(name, "train", corpus, *more)
+    found = in_turns(commands, rounds, core, [name for name, _ in who if TRAINERS[name].slow])
     rows = []
-    for who in names:
-        row: Figures = {"corpus": corpus.stem, "pattern": pattern, "name": who[0], "level": who[1]}
-        if who in failed:
-            row["failed"] = failed[who]
-        else:
-            runs = raw[who]
-            row |= {key: value for key, value in runs[0].items() if not isinstance(value, int | float)}
-            numbers = {key for key, value in runs[0].items() if isinstance(value, int | float)}
-            row |= {key: statistics.median(one[key] for one in runs) for key in numbers}
-            row["rounds"] = len(runs)
+    for (name, level), row in zip(who, found.values(), strict=True):
+        rows.append({"corpus": corpus.stem, "pattern": pattern, "name": name, "level": level, **row})
+        rows[-1]["equal_merges"] = equal_merges(rows[0], row)
+    for row in rows:
+        row.pop("checkpoints", None)
+    return rows
+
+
+def documents(folder: Path, who: list[str], rounds: int, core: int) -> list[Figures]:
+    """Counting documents of 44 bytes, such as the lines of a chat, against the same words in long ones."""
+    found = {}
+    for length in ("short", "long"):
+        print(f"documents: {length}", flush=True)
+        commands = {name: contestant(name, "count", folder / f"{length}.parquet") for name in who}
+        found[length] = in_turns(commands, rounds, core, [name for name in who if TRAINERS[name].slow])
+    sizes = json.loads((folder / "sizes.json").read_text())
+    rows = []
+    for name in who:
+        row: Figures = {"name": name}
+        for length, figures in found.items():
+            if "failed" in figures[name]:
+                row["failed"] = figures[name]["failed"]
+            else:
+                row["version"] = figures[name]["version"]
+                row[length] = figures[name]["count"] / sizes[length]["bytes"] * 1e9
+                row["document_bytes"] = sizes["short"]["bytes"] / sizes["short"]["documents"]
         rows.append(row)
     return rows
+
+
+# The words of a corpus as lines of about 44 bytes, and the same lines joined to long documents.
+LINES = """
+import json, pathlib, sys, pyarrow as pa, pyarrow.parquet as pq
+lines, line = [], ""
+with pq.ParquetFile(sys.argv[1]) as file:
+    for batch in file.iter_batches(batch_size=500, columns=["text"]):
+        for text in batch.column(0).to_pylist():
+            for word in text.split():
+                line += " " * bool(line) + word
+                if len(line) > 40:
+                    lines.append(line)
+                    line = ""
+joined = [" ".join(lines[i:i + 1000]) for i in range(0, len(lines), 1000)]
+folder, sizes = pathlib.Path(sys.argv[2]), {}
+for name, texts, rows in (("short", lines, 200_000), ("long", joined, 200)):
+    pq.write_table(pa.table({"text": texts}), folder / f"{name}.parquet", compression="zstd", row_group_size=rows)
+    sizes[name] = {"documents": len(texts), "bytes": sum(len(text.encode()) for text in texts)}
+(folder / "sizes.json").write_text(json.dumps(sizes))
+"""
 
 
 # The same documents as one text file, for the peer that reads nothing else. In a process of its own, like all that
@@ -117,6 +184,39 @@ with open(sys.argv[2], "w", encoding="utf-8", newline="\\n") as file:
         file.writelines(text + "\\n" for text in batch.column(0).to_pylist())
 """
 
+
+# Zstandard alone: each page of the column is a frame behind a Thrift header, whose first three fields are varints: the
+# kind, the size, the compressed size.
+UNPACK = """
+import sys, time, pyarrow as pa, pyarrow.parquet as pq
+def varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < 128:
+            return value >> 1, at
+frames = []
+meta = pq.read_metadata(sys.argv[1])
+with open(sys.argv[1], "rb") as file:
+    for group in map(meta.row_group, range(meta.num_row_groups)):
+        (column,) = (c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "text")
+        begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+        file.seek(begin)
+        data, at = file.read(column.total_compressed_size), 0
+        while at < len(data):
+            _, at = varint(data, at + 1)
+            size, at = varint(data, at + 1)
+            packed, at = varint(data, at + 1)
+            at = data.index(b"\\x28\\xb5\\x2f\\xfd", at)
+            frames.append((data[at:at + packed], size))
+            at += packed
+unpack = pa.Codec("zstd").decompress
+began = time.process_time()
+for frame, size in frames:
+    unpack(frame, size)
+print(time.process_time() - began, sum(size for _, size in frames))
+"""
 
 READ = """
 import sys, time, pyarrow.parquet as pq
@@ -201,80 +301,42 @@ merges = _core.learn_merges(table, 50257 - 257, 2)
 print(time.process_time() - began, progress.peak_memory_bytes() - before, merges.num_rows, sep="\\t")
 """
 
-HUGGING_FACE = """
-import sys, pyarrow.parquet as pq
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-def texts():
-    for path in sys.argv[2:]:
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=500, columns=["text"], use_threads=False):
-            yield batch.column(0).to_pylist()
-tokenizer = Tokenizer(models.BPE())
-tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-tokenizer.train_from_iterator(texts(), trainers.BpeTrainer(
-    vocab_size=32000, min_frequency=2, show_progress=False, special_tokens=["<|endoftext|>"],
-    initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-tokenizer.save(sys.argv[1])
-"""
-
-GIGABPE = """
-import sys, gigabpe
-gigabpe.train_tokenizer(sys.argv[2:], 32000, sys.argv[1], special_tokens=["<|endoftext|>"], min_frequency=2,
-    pretokenizer="bytelevel", threads=1)
-"""
-
 
 def script(text: str, *arguments: Any, core: int, python: Path = Path(sys.executable)) -> tuple[Figures, str]:
     return run([python, "-c", text, *arguments], core)
 
 
 def reading(corpora: list[Path], rounds: int, core: int) -> list[Figures]:
-    """Counting from zstd Parquet against pyarrow alone reading the same column."""
+    """Counting from zstd Parquet against what no way of counting can do without, and against pyarrow alone."""
     rows = []
     for corpus in corpora:
-        times: dict[str, list[float]] = {"read": [], "count": []}
+        times: dict[str, list[float]] = {"unpack": [], "read": [], "count": []}
+        size = 0
         for _ in range(rounds):
+            seconds, unpacked = script(UNPACK, corpus, core=core)[1].split()
+            times["unpack"].append(float(seconds))
+            size = int(unpacked)
             times["read"].append(float(script(READ, corpus, core=core)[1]))
             times["count"].append(float(script(COUNT, corpus, "gpt2", core=core)[1]))
-        read, count = (statistics.median(times[name]) for name in ("read", "count"))
-        rows.append({"corpus": corpus.stem, "read": read, "count": count, "share": read / count})
+        row: Figures = {name: statistics.median(seconds) for name, seconds in times.items()}
+        row |= {"corpus": corpus.stem, "bytes": size, "limit": row["unpack"] + (SPLIT + PROBE) * 1e-9 * size}
+        print(f"  reading: {row}", flush=True)
+        rows.append(row)
     return rows
 
 
-def whole_runs(corpora: list[Path], rounds: int, core: int) -> list[Figures]:
+def whole_runs(corpora: list[Path], who: list[str], rounds: int, core: int) -> list[Figures]:
     """Parquet to exported files, whole processes; ours with and without the verification of the exports."""
-    train = [
-        Path(sys.executable).parent / "dist-bpe",
-        "train",
-        *(f"{c.stem}={c}" for c in corpora),
-        "--engine",
-        "local",
-    ]
-    train += ["--workers", "1", "--vocab-size", VOCAB_SIZE, "--overwrite", "-o"]
-    plain = [corpus.with_suffix(".txt") for corpus in corpora]
-    rows: list[Figures] = []
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
-        out = Path(folder)
-        commands: dict[str, list[Any]] = {
-            "dist_bpe, verification left out": [*train, out / "run", "--no-verify"],
-            "dist_bpe": [*train, out / "run"],
-            "gigabpe, plain text": [peers_python(), "-c", GIGABPE, out / "gigabpe.json", *plain],
-            "tokenizers": [peers_python(), "-c", HUGGING_FACE, out / "tokenizers.json", *corpora],
-        }
-        raw: dict[str, list[Figures]] = {name: [] for name in commands}
-        for turn in range(rounds):
-            for name, command in commands.items():
-                if turn and name in SLOW:
-                    continue
-                try:
-                    raw[name].append(run(command, core)[0])
-                    print(f"  whole run, {name}: {raw[name][-1]}", flush=True)
-                except RuntimeError as error:
-                    rows.append({"name": name, "failed": str(error)})
-                    break
-        for name, runs in raw.items():
-            if runs:
-                rows.append({"name": name} | {key: statistics.median(one[key] for one in runs) for key in runs[0]})
-    return rows
+        train = [Path(sys.executable).parent / "dist-bpe", "train", *(f"{c.stem}={c}" for c in corpora)]
+        train += ["--engine", "local", "--workers", 1, "--vocab-size", VOCAB_SIZE, "--overwrite", "-o", f"{folder}/run"]
+        commands: dict[str, list[Any]] = {OURS: [*train, "--no-verify"], f"{OURS}, with verification": train}
+        for name in who:
+            if name != OURS:
+                more = ["--vocab-size", VOCAB_SIZE, "--out", folder]
+                commands[name] = contestant(name, "whole", *corpora, *more)
+        found = in_turns(commands, rounds, core, [name for name in who if TRAINERS[name].slow])
+        return [{"name": name, **row} for name, row in found.items()]
 
 
 def machine() -> Figures:
@@ -291,7 +353,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="3 MB of each corpus, one round")
     parser.add_argument("--corpora", type=Path, help="a folder of Parquet files with a column `text`")
-    parser.add_argument("--megabytes", type=float, default=100, help="text of each corpus in the contests")
+    parser.add_argument("--only", nargs="*", metavar="CORPUS", help="of that folder, by name")
+    parser.add_argument("--peers", nargs="*", choices=TRAINERS, default=list(TRAINERS), help="beside ours")
+    parser.add_argument("--megabytes", type=float, default=50, help="text of each corpus in the contests")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--unique-words", type=int, nargs="*", default=[1_000_000, 5_000_000, 10_000_000])
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
@@ -311,15 +375,23 @@ def main() -> None:
     if not cut.exists():
         given = [f"--parquet={path.stem}={path}" for path in sorted(full.glob("*.parquet"))]
         subprocess.run([sys.executable, HERE / "corpora.py", cut, *given, "--megabytes", str(megabytes)], check=True)
-    corpora = sorted(cut.glob("*.parquet"))
-    whole = corpora if arguments.quick else sorted(full.glob("*.parquet"))
+    corpora, whole = (
+        [path for path in sorted(folder.glob("*.parquet")) if path.stem in (arguments.only or [path.stem])]
+        for folder in (cut, cut if arguments.quick else full)
+    )
     core = arguments.core
     for corpus in {*corpora, *whole}:
         if not corpus.with_suffix(".txt").exists():
             script(PLAIN_TEXT, corpus, corpus.with_suffix(".txt"), core=core)
 
+    lines = WORK / f"lines-{megabytes:g}"
+    if not (lines / "sizes.json").exists():
+        lines.mkdir(exist_ok=True)
+        script(LINES, corpora[min(1, len(corpora) - 1)], lines, core=core)
+
+    peers = [name for name in TRAINERS if name in arguments.peers and name != OURS]
     levels = script("from dist_bpe import _core; print(*_core.levels())", core=core)[1].split()
-    ours: list[tuple[str, str | None]] = [("dist_bpe", level) for level in reversed(levels)]
+    ours: list[tuple[str, str | None]] = [(OURS, level) for level in reversed(levels)]
     name = "quick" if arguments.quick else arguments.name
     file = HERE / "results" / f"{name}.json"
     file.parent.mkdir(exist_ok=True)
@@ -327,21 +399,23 @@ def main() -> None:
     results["machine"] = machine() | {"levels": levels, "megabytes": megabytes, "rounds": rounds}
     for part in arguments.parts:
         if part == "contests":
-            contests = []
+            results[part] = []
             for pattern in PATTERNS:
-                peers = [
-                    (name, None)
-                    for name in PEERS
-                    if pattern == "gpt2" or name not in ("gigabpe", "sentencepiece", "bpeasy")
-                ]
+                able: list[tuple[str, str | None]] = [(x, None) for x in peers if pattern in TRAINERS[x].patterns]
                 for corpus in corpora:
-                    contests += contest(corpus, pattern, [*ours, *peers], rounds, core)
-            results[part] = contests
+                    results[part] += contest(corpus, pattern, [*ours, *able], rounds, core)
+        elif part == "documents":
+            results[part] = documents(
+                lines, [OURS, *(name for name in peers if TRAINERS[name].documents)], rounds, core
+            )
         elif part == "reading":
-            results[part] = reading(whole, rounds, core)
+            results[part] = reading([*whole, lines / "short.parquet"], rounds, core)
         elif part == "whole":
-            results[part] = whole_runs(whole, rounds, core)
-            results["whole_megabytes"] = sum(corpus.with_suffix(".txt").stat().st_size for corpus in whole) / 1e6
+            fast = [name for name in peers if not TRAINERS[name].slow]
+            results[part] = []
+            for inputs, who in ((corpora, peers), *([] if whole == corpora else [(whole, fast)])):
+                size = sum(corpus.with_suffix(".txt").stat().st_size for corpus in inputs) / 1e6
+                results[part].append({"megabytes": size, "rows": whole_runs(inputs, who, rounds, core)})
         elif part == "hostile":
             results[part] = [line.split("\t") for line in script(HOSTILE, core=core)[1].splitlines()]
         elif part == "scaling":

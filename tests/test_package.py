@@ -3,6 +3,7 @@
 import ast
 import doctest
 import inspect
+import json
 import operator
 import os
 import pkgutil
@@ -50,6 +51,65 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     for modules, more in (("dist_bpe", {"pydantic", "typer"}), ("dist_bpe, dist_bpe.cli.main", {"numpy"})):
         code = f"import sys, {modules}; print([name for name in {sorted(heavy | more)} if name in sys.modules])"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n", modules
+
+
+# Commands in one process, each with what is in `sys.modules` after it; the order is theirs, so that what the later ones
+# may load is not there before.
+WATCHED = """
+import json, sys
+from typer.testing import CliRunner
+from dist_bpe.cli.main import app
+for line in sys.stdin:
+    ran = CliRunner().invoke(app, json.loads(line), input="1 2 3")
+    assert ran.exit_code == 0, (line, ran.output)
+    print(json.dumps([name for name in sys.argv[1:] if name in sys.modules]))
+"""
+# Half a second and more each, or memory, for nothing that these commands do.
+HEAVY = "ray pandas datasets matplotlib transformers torch scipy sklearn huggingface_hub aiohttp obstore fsspec".split()
+
+
+def test_commands_load_nothing_that_they_do_not_need(tmp_path: Path, documents: list[str]) -> None:
+    for i, language in enumerate(("en", "de")):
+        texts = documents[i * 60 :][:60]
+        pq.write_table(pa.table({"text": texts, "lang": [language] * 60}), tmp_path / f"{language}.parquet")
+        (tmp_path / f"{language}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    parallel = {"lang": ["en", "de"] * 30, "doc": [f"d{i // 2}" for i in range(60)], "text": documents[:60]}
+    pq.write_table(pa.table(parallel), tmp_path / "parallel.parquet")
+    (tmp_path / "words.tsv").write_text("the\t5\nof\t3\n")
+    (tmp_path / "words.csv").write_text("word,count\nthe,5\nof,3\n")
+    train = "en.parquet de.parquet --group-by lang --engine local --vocab-size 300"
+    commands = [
+        "plan en.parquet de.jsonl",
+        f"train {train} --no-verify -o a",
+        "count en.jsonl de.jsonl --engine local -o b",
+        "status a",
+        "add a b -o sum",
+        "learn a --vocab-size 280 --no-verify",
+        "learn words --counts words.tsv --vocab-size 258 --no-verify",
+        "learn more --counts words.csv --vocab-size 258 --no-verify",
+        "learn a --vocab-size 290 --name even --parity dev --dev parallel.parquet --no-verify",
+        "balance a --vocab-size 290 --dev parallel.parquet",
+        "split parallel.parquet -o sets",
+        "encode a/vocabularies/300",
+        "decode a/vocabularies/300",
+        "evaluate a/vocabularies/300 --table a",
+        "evaluate a/vocabularies/300 --text en.jsonl --parallel parallel.parquet",
+        "compare a/vocabularies/300 a/vocabularies/280 --table a --text en.parquet",
+        "export a/vocabularies/300 -o exported --no-verify",
+        # The libraries that files are read back in, and what those load.
+        f"train {train} -o c",
+        "compare a/vocabularies/300 c/vocabularies/300/tokenizer.json --table a",
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", WATCHED, *HEAVY, "tokenizers", "tiktoken"],
+        input="".join(json.dumps(command.split()) + "\n" for command in commands),
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    loaded = dict(zip(commands, map(json.loads, ran.stdout.splitlines()), strict=True))
+    verifying = loaded.popitem()[1]
+    assert verifying == loaded.popitem()[1] == ["tokenizers", "tiktoken"]
+    assert {command: names for command, names in loaded.items() if names} == {}
 
 
 def test_every_command_and_the_two_that_set_up_stand_in_the_readme() -> None:
