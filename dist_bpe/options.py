@@ -174,6 +174,8 @@ def sentence_of(
         return f"{where}{colon}unknown option {name!r}; known here are: {', '.join(names)}."
     if problem["type"] in ("missing", "missing_argument"):
         return f"{where}{colon}the option {name!r} is missing."
+    if problem["type"] in ("byte_size", "byte_size_unit"):
+        problem["msg"] = "it should be a size such as 500MB or 16GB"
     message = problem["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
     message = f"{where}{colon}{name}{': ' if name else ''}{message.replace('Input should', 'it should')}"
     given = problem["input"]

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -164,12 +164,14 @@ def _read_manifest(path: RunPath) -> tuple[_Manifest, dict[str, Any], str]:
         raise RunError(str(error)) from error
 
     def damaged(what: str) -> FormatError:
-        return FormatError(f"{path} is damaged: {what}. Restore it, or count again.")
+        return FormatError(f"{path} is damaged: {what}. Restore it, or count again with --overwrite.")
 
     try:
         kind = _Kind.model_validate_json(content)
         if kind.kind != "count-table" or kind.format_version != FORMAT_VERSION:
-            raise FormatError(f"{path} is no count table of format {FORMAT_VERSION}; count again with this version.")
+            raise FormatError(
+                f"{path} is no count table of format {FORMAT_VERSION}; count again with this version and --overwrite."
+            )
         found = _Manifest.model_validate_json(content)
         values = json.loads(content)
     except ValidationError as error:
@@ -195,7 +197,7 @@ def _read_manifest(path: RunPath) -> tuple[_Manifest, dict[str, Any], str]:
     try:
         known = find(found.pattern.name or found.pattern.regex)
     except UsageError as error:
-        raise FormatError(f"{path}: {error} Count again with this version.") from error
+        raise FormatError(f"{path}: {error} Count again with this version and --overwrite.") from error
     if found.pattern.name is not None and known.regex != found.pattern.regex:
         raise damaged(f"the pattern {found.pattern.name!r} has another regular expression there")
     return found, values, hashlib.sha256(content).hexdigest()
@@ -217,10 +219,12 @@ def _reading(path: RunPath) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FormatError(f"{path} is gone, which the manifest beside it names. Restore it, or count again.") from error
+        raise FormatError(
+            f"{path} is gone, which the manifest beside it names. Restore it, or count again with --overwrite."
+        ) from error
     except (OSError, pa.ArrowException) as error:
         reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
-        raise FormatError(f"{path} cannot be read: {reason}. Restore it, or count again.") from error
+        raise FormatError(f"{path} cannot be read: {reason}. Restore it, or count again with --overwrite.") from error
 
 
 @dataclass(frozen=True)
@@ -279,7 +283,9 @@ class CountTable:
             raise RunError(f"{folder} cannot be read: {error.strerror or error}.") from error
         missing = [str(folder / part.file) for part in found.parts if part.file not in there]
         if missing:
-            raise FormatError(f"{folder} lacks {missing[0]}, which its manifest names. Restore it or count again.")
+            raise FormatError(
+                f"{folder} lacks {missing[0]}, which its manifest names. Restore it or count again with --overwrite."
+            )
         return cls(
             folder=folder,
             pattern=found.pattern.name or found.pattern.regex,
@@ -316,7 +322,8 @@ class CountTable:
                 content = sha256(path)
             if content != self.files[number].sha256:
                 raise FormatError(
-                    f"{path} is damaged: its bytes are not those that its manifest names. Restore it, or count again."
+                    f"{path} is damaged: its bytes are not those that its manifest names. Restore it, or "
+                    "count again with --overwrite."
                 )
             self._seen.add(number)
         return path
@@ -344,14 +351,15 @@ class CountTable:
             if parquet.metadata.num_rows != self.files[number].rows:
                 raise FormatError(
                     f"{path} has {parquet.metadata.num_rows:,} rows, and the manifest beside it says "
-                    f"{self.files[number].rows:,}. Restore them, or count again."
+                    f"{self.files[number].rows:,}. Restore them, or count again with --overwrite."
                 )
             for batch in parquet.iter_batches(batch_size=ROW_GROUP_ROWS >> 3, use_threads=False):
                 source = batch.column("source")
                 numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
                 if numbers.null_count:
                     raise FormatError(
-                        f"{path} has sources that the manifest beside it does not name. Restore them, or count again."
+                        f"{path} has sources that the manifest beside it does not name. Restore them, or "
+                        "count again with --overwrite."
                     )
                 column = pc.take(numbers, source.indices)
                 yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=SPILL_SCHEMA)
@@ -382,6 +390,8 @@ class CountTable:
             raise UsageError(
                 f"the table does not know how many documents {unknown!r} had: measure sizes in another unit."
             )
+        if unit not in get_args(Unit):
+            raise UsageError(f"the unit {unit!r} is none of {', '.join(get_args(Unit))}.")
         if unit != "characters":
             return {name: getattr(source, unit) for name, source in self.sources.items()}
         totals = np.zeros(len(self.sources), np.uint64)

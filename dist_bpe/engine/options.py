@@ -32,9 +32,10 @@ class EngineOptions(Options):
 
     @model_validator(mode="after")
     def _of_ray_alone(self) -> "EngineOptions":
-        if self.engine == "local" and self.address is not None:
-            raise ValueError(
-                f"{both(EngineOptions, 'address')} has no effect with the engine local: leave it out, or take the "
-                "engine ray"
-            )
+        for name in ("address", "stall_seconds"):
+            if self.engine == "local" and name in self.model_fields_set and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{both(EngineOptions, name)} has no effect with the engine local: leave it out, or take "
+                    "the engine ray"
+                )
         return self

@@ -24,6 +24,13 @@ def _plain_name(name: str | None) -> str | None:
     return name
 
 
+def _writable_name(path: str) -> str:
+    """A path that can stand in a manifest, and in Arrow's calls."""
+    if any("\ud800" <= character <= "\udfff" for character in path):
+        raise ValueError("its name is not UTF-8: choose another")
+    return path
+
+
 class ExportOptions(Options):
     """What is written, and checked."""
 
@@ -50,7 +57,7 @@ class RunConfig(ExportOptions):
     """A whole run, as `dist-bpe train run.toml` reads it."""
 
     sources: list[Source] = Field(min_length=1)
-    output: str
+    output: Annotated[str, AfterValidator(_writable_name)]
     count: CountOptions = Field(default_factory=CountOptions)
     learn: LearnOptions | None = None
     engine: EngineOptions = Field(default_factory=EngineOptions)
@@ -92,7 +99,7 @@ def read_table(path: str | Path, name: str) -> dict[str, Any]:
     """
     values = read_toml(path)
     if not isinstance(values.get(name), dict):
-        raise UsageError(f"{without_secrets(str(path))} has no table [{name}].")
+        raise UsageError(f"{without_secrets(str(path))} has no table [{name}]: begin it with that line.")
     return dict(values[name])
 
 

@@ -72,7 +72,9 @@ def learn_and_export(
     folders = _folders(place, options, export_options)
     origin = Origin(table, specials, dev)
     with claimed(place, VOCABULARIES, (folder.name for folder in folders.values()), progress):
-        if not export_options.overwrite:
+        # A run that begins anew makes its vocabularies anew.
+        overwrite = export_options.overwrite or export_options.restart
+        if not overwrite:
             weights = None if options.parity else options.mixture.weights(table.sizes(options.mixture.unit))
             wanted = {size: origin.fingerprints(_of_size(options, size), weights) for size in folders}
             if _finished(folders, wanted, export_options.formats):
@@ -91,7 +93,7 @@ def learn_and_export(
                     export_options.formats,
                     libraries=libraries_of(export_options),
                     fingerprints=origin.fingerprints(_of_size(options, size), made[size].training.weights),
-                    overwrite=export_options.overwrite,
+                    overwrite=overwrite,
                 )
                 stage.advance(len(sizes(folder)))
         for text in not_carried(made[options.largest].vocabulary.data, export_options.formats):
