@@ -36,6 +36,16 @@ def test_every_page_stands_in_the_navigation_once() -> None:
     assert sorted(leaves(SITE["nav"])) == sorted(page.name for page in DOCS.glob("*.md"))
 
 
+def test_warnings_end_the_build() -> None:
+    assert SITE["strict"] == "true"
+    levels = SITE["validation"]
+    kinds = [levels["omitted_files"], levels["absolute_links"], levels["unrecognized_links"]]
+    assert {*kinds, levels["nav"]["not_found"], levels["links"]["not_found"], levels["links"]["anchors"]} == {"warn"}
+    # Under --quiet mkdocs counts no warnings.
+    (command,) = re.findall(r"bin/mkdocs (.*)|BIN\)/mkdocs (.*)", (ROOT / "Makefile").read_text())
+    assert "".join(command) == "build --strict"
+
+
 def test_no_page_loads_anything_from_another_host() -> None:
     assert SITE["theme"]["font"] == "false"
     assert set(SITE["plugins"]) == {"search"}
