@@ -8,7 +8,7 @@ RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.to
 CARGO := cargo --quiet
 
 .PHONY: run test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test test-rust fuzz fuzz-files \
-	lint format bench bench-quick bench-micro bench-rebalancing clean
+	lint format docs bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -119,6 +119,17 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	cd rust && cargo fmt
+
+# The documentation as a site, build/site/index.html: any warning ends it, and so does a page that would load a font, a
+# script or a picture from another host. The package itself is not needed.
+$(VENV)/.docs: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group docs
+	@touch $@
+
+# Without --quiet, under which mkdocs counts no warnings and --strict lets them pass.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	! grep -rE --include='*.html' '<(script|link|img|iframe|source)[^>]* (src|href)="?(https?:)?//' build/site
 
 $(VENV)/.bench: $(VENV)/.built
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench

@@ -1,10 +1,8 @@
 """The package as a whole: its public names, its documents, its commands, and what Ctrl-C leaves."""
 
 import ast
-import doctest
 import inspect
 import operator
-import os
 import pkgutil
 import random
 import re
@@ -18,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pages import Session, blocks, follow, started
 
 import dist_bpe
 from dist_bpe import errors
@@ -73,41 +72,6 @@ def test_links_between_documents_lead_somewhere() -> None:
         assert f"(docs/{page.name})" in README, page.name
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
-    """The fenced blocks of a page in their order: (language, content)."""
-    return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
-
-
-def started(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A command in a folder, with the `dist-bpe` of this environment; it has to succeed."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, (command, ran.stderr)
-    return ran
-
-
-class Session:
-    """The `>>>` examples of a page, one session through all its blocks; what is shown has to be what comes out."""
-
-    def __init__(self, page: str) -> None:
-        self.page = page
-        self.names: dict[str, object] = {"__name__": "__main__"}
-
-    def run(self, block: str) -> None:
-        test = doctest.DocTestParser().get_doctest(block, self.names, self.page, self.page, None)
-        assert test.examples
-        told: list[str] = []
-        flags = doctest.ELLIPSIS
-        results = doctest.DocTestRunner(optionflags=flags).run(test, out=told.append, clear_globs=False)
-        self.names = test.globs
-        assert results.failed == 0, "".join(told)
-
-
-def masked(line: str) -> str:
-    """A line of output without what differs between machines: numbers with their units, and spaces."""
-    return " ".join(re.sub(r"\d[\d.,]*(%| [kMG]?B\b)?", "#", line).split())
-
-
 def test_documents_name_what_is_there() -> None:
     """Every file and every module that a document names in code type is one of today."""
     makefile = (ROOT / "Makefile").read_text()
@@ -150,19 +114,7 @@ def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> Non
 def test_the_tutorial_says_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands and Python in their order, in one folder; a block of text shows lines of the output before it."""
     monkeypatch.chdir(tmp_path)
-    session = Session("tutorial.md")
-    output: set[str] = set()
-    for language, block in blocks((ROOT / "docs" / "tutorial.md").read_text()):
-        if language == "pycon":
-            session.run(block)
-        elif language == "python":
-            started([sys.executable, "-c", block], tmp_path)
-        elif language == "sh" and not block.startswith("pip install"):
-            ran = started(["bash", "-ec", block], tmp_path)
-            output = set(map(masked, ran.stdout.splitlines()))
-        elif language == "text":
-            shown = {masked(line) for line in block.splitlines() if line.strip() != "…"}
-            assert shown <= output, shown - output
+    follow("tutorial.md", tmp_path)
 
 
 def test_the_page_of_python_names_everything_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
