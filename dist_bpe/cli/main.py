@@ -3,7 +3,7 @@
 import os
 import sys
 
-from dist_bpe.cli import measuring, training, using
+from dist_bpe.cli import measuring, teaching, training, using
 from dist_bpe.cli.app import app
 from dist_bpe.cli.options import Sections
 
@@ -21,6 +21,7 @@ for _command in (
     using.export,
     using.encode,
     using.decode,
+    teaching.lesson,
 ):
     app.command(cls=Sections)(_command)
 

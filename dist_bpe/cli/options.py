@@ -26,6 +26,7 @@ from dist_bpe.errors import UsageError
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.learning.textbook import LessonOptions
 from dist_bpe.options import Location, build, fields_of, flag_name, flag_of, in_python, model_in
 from dist_bpe.run.config import ExportOptions, RunConfig, in_file, read_table, read_toml
 
@@ -407,6 +408,7 @@ def document() -> str:
         ("[learn]", "learn", LearnOptions),
         ("[engine]", "count", EngineOptions),
         ("", "WordList", WordList),
+        ("", "learn", LessonOptions),
         ("", "", ExportOptions),
         ("", "", MeasureOptions),
         ("", "", BalanceOptions),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from dist_bpe.corpus.plan import Plan
     from dist_bpe.evaluation.evaluate import Evaluation
+    from dist_bpe.learning import textbook
+    from dist_bpe.learning.textbook import LessonOptions
     from dist_bpe.learning.trainer import Outcome
     from dist_bpe.run.balance import BalanceReport
     from dist_bpe.run.report import RunReport
@@ -241,6 +243,52 @@ def show_plan(planned: "Plan", table_bytes: int) -> None:
 
 
 MOST_SOURCES_SHOWN = 60
+
+
+def show_lesson(
+    model: "textbook.ReferenceModel[str] | textbook.ReferenceModel[bytes]", options: "LessonOptions", most_pairs: int
+) -> None:
+    """Print the steps of a lesson: the counts of pairs, the one chosen and why, and the words after the merge."""
+    from dist_bpe.learning import textbook
+
+    def shown(*pieces: str | bytes) -> str:
+        return " ".join(textbook.shown(piece).replace(" ", "␣") for piece in pieces)
+
+    console = _console()
+    ids = {piece: number for number, piece in enumerate(model.vocabulary)}
+    _print(console, f"{several(len(model.base), 'symbol')} at first; all words together are {model.symbols[0]:,} of them")
+    for number, step in enumerate(model.steps, 1):
+        piece = step.pair[0] + step.pair[1]  # type: ignore[operator]  # two of a kind
+        count = model.counts[number - 1]
+        why = "the highest count"
+        if len(step.equals) > 1:
+            why = f"of the {len(step.equals)} pairs with the highest count the "
+            why += {
+                "id": f"one with the smallest ids, {ids[step.pair[0]]:,} and {ids[step.pair[1]]:,}",
+                "lexicographic": "first in the order of strings",
+                "first-seen": "first that is met",
+            }[options.tie_break]
+        console.print()
+        _print(console, f"merge {number:,}: {' + '.join(map(shown, step.pair))} → {shown(piece)}, {count:,} times: {why}")
+        ranked = sorted(step.pairs, key=lambda pair: (pair != step.pair, pair not in step.equals, -step.pairs[pair]))
+        rows = []
+        for pair in ranked[:most_pairs]:
+            note = "merged" if pair == step.pair else "as many" if pair in step.equals else ""
+            if not note and step.pairs[pair] >= count:
+                note = "too long"
+            rows.append([shown(*pair), f"{step.pairs[pair]:,}", note])
+        _print_table(console, "pair", ("count", ""), rows)
+        if len(ranked) > most_pairs:
+            _print(console, f"  … and {several(len(ranked) - most_pairs, 'other pair')} (--pairs {len(ranked)})")
+        changed_first = sorted(step.words, key=lambda word: piece not in word[0])
+        few = len(step.words) <= most_pairs
+        for split, times in step.words if few else changed_first[:most_pairs]:
+            _print(console, f"  {times:>6,} × {shown(*split)}")
+        if len(step.words) > most_pairs:
+            _print(console, f"  … and {several(len(step.words) - most_pairs, 'other word')}")
+    console.print()
+    tokens = several(len(model.vocabulary), "token")
+    _print(console, f"vocabulary: {tokens}; all words together are {model.symbols[-1]:,} of them")
 
 
 def show_summary(report: "RunReport", progress: Progress) -> None:
