@@ -229,7 +229,7 @@ def learn(
 
     Args:
         counts: the table, its folder, or the mapping. Words of a mapping are str (taken as UTF-8) or bytes.
-        vocab_size: all tokens: 256 bytes, merges, special tokens; for teaching, the symbols at first and merges. Or give:
+        vocab_size: all tokens: 256 bytes (for teaching, the symbols at first), merges, special tokens. Or give:
         num_merges: the number of merges.
         unit: "byte", or "character" for teaching: symbols are characters, and the result is a `ReferenceModel`, whose
             `steps` have every pair's count.

@@ -1,7 +1,8 @@
 """What the user sees while work goes on: bars on a terminal, plain lines in a log, JSON for machines, or nothing.
 
 Bars and events say at once that a stage began; a line says it after a second, so that short stages take one line. From
-then on something moves at least every few seconds. Each stage's seconds and peak memory are kept for the closing summary. All that happens is an event with a name and fields (docs/observing.md).
+then on something moves at least every few seconds. Each stage's seconds and peak memory are kept for the closing
+summary. All that happens is an event with a name and fields (docs/observing.md).
 """
 
 import contextlib
@@ -55,7 +56,7 @@ def line(text: str) -> None:
 
 def timed_line(text: str) -> None:
     """Write a line of a log: the same, after the time of day where the machine is."""
-    line(f"{datetime.now():%H:%M:%S} {text}")  # noqa: DTZ005  # people compare it with their clock
+    line(f"{datetime.now():%H:%M:%S} {text}")  # people compare it with their clock
 
 
 def _print(text: str) -> None:

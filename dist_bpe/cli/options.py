@@ -53,6 +53,9 @@ MixtureFile = Annotated[
     str | None, typer.Option("--mixture", metavar="FILE", help="A TOML file with a [mixture] table.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AllSources = Annotated[
+    bool, typer.Option("--all-sources", help="Show every source in the tables; not the first 20 alone.")
+]
 LogFormat = Annotated[
     str, typer.Option(help="text, or json: one event a line on standard error.", envvar="DIST_BPE_LOG_FORMAT")
 ]

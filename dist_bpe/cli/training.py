@@ -6,6 +6,7 @@ import typer
 
 from dist_bpe.cli.app import command, new_progress
 from dist_bpe.cli.options import (
+    AllSources,
     Given,
     InputsOrFile,
     Json,
@@ -41,6 +42,7 @@ Parallel = Annotated[
 def plan(
     inputs: InputsOrFile = None,
     json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every file left out.")] = False,
+    all_sources: AllSources = False,
     *,
     source: Given[Source],
     count: Annotated[Given[CountOptions], Only("shard_bytes", "table_bytes")],
@@ -54,7 +56,7 @@ def plan(
     if json:
         print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")
     else:
-        show_plan(planned, config.count.table_bytes)
+        show_plan(planned, config.count.table_bytes, all_sources)
 
 
 @command
@@ -65,6 +67,7 @@ def train(
     mixture_file: MixtureFile = None,
     dev: Parallel = None,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     source: Given[Source],
     count: Annotated[Given[CountOptions], Without("min_word_count")],
@@ -85,7 +88,7 @@ def train(
         raise UsageError("say how large the vocabulary is to be with --vocab-size.")
     _refuse_half(config.learn, dev)
     progress = new_progress(log_format)
-    show_summary(run_train(config, progress, read_parallel(dev) if dev else None), progress)
+    show_summary(run_train(config, progress, read_parallel(dev) if dev else None), progress, all_sources)
 
 
 @command
@@ -94,6 +97,7 @@ def count(
     inputs: InputsOrFile = None,
     output: Output = None,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     source: Given[Source],
     count: Given[CountOptions],
@@ -108,7 +112,7 @@ def count(
     progress = new_progress(log_format)
     table, left_out = run_count(config, progress)
     report = RunReport(config.output, table, progress.records, warnings=progress.warnings, left_out=left_out)
-    show_summary(report, progress)
+    show_summary(report, progress, all_sources)
 
 
 @command
@@ -117,6 +121,7 @@ def add(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
@@ -126,7 +131,7 @@ def add(
 
     progress = new_progress(log_format)
     table = add_runs(runs, output, export.build().overwrite, progress)
-    show_summary(RunReport(output, table, progress.records, warnings=progress.warnings), progress)
+    show_summary(RunReport(output, table, progress.records, warnings=progress.warnings), progress, all_sources)
 
 
 @command
@@ -143,6 +148,7 @@ def learn(
     mixture_file: MixtureFile = None,
     dev: Parallel = None,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     words: Given[WordList],
     count: Annotated[
@@ -181,7 +187,7 @@ def learn(
         specials = count.build().special_tokens if "special_tokens" in count.values else table.specials
     progress.fields["run"] = redacted(run)
     report = learn_and_export(run, Counted(table, {}), options, exporting, specials, held_out, progress)
-    show_summary(report, progress)
+    show_summary(report, progress, all_sources)
 
 
 def _refuse_half(options: LearnOptions, dev: str | None) -> None:

@@ -251,9 +251,7 @@ def _best(pairs: Mapping[tuple[AnyStr, AnyStr], int], rule: _Rule) -> list[tuple
     return [pair for pair, count in fitting.items() if count == highest]
 
 
-def _first(
-    equals: list[tuple[AnyStr, AnyStr]], ids: Mapping[AnyStr, int], rule: _Rule
-) -> tuple[AnyStr, AnyStr] | None:
+def _first(equals: list[tuple[AnyStr, AnyStr]], ids: Mapping[AnyStr, int], rule: _Rule) -> tuple[AnyStr, AnyStr] | None:
     """The one that the tie-break chooses among equals; None if there is none."""
     if not equals:
         return None

@@ -49,7 +49,10 @@ def test_a_lesson_ends_where_no_pair_is_left() -> None:
         (["low"], "'low' is no file, and no word with its count: write low:5."),
         ([":5"], "':5' is no file"),
         (["low:x"], "'low:x' is no file"),
-        (["low:5", "--merges", "1", "--vocab-size", "9"], "give either vocab_size (--vocab-size) or num_merges (--merg"),
+        (
+            ["low:5", "--merges", "1", "--vocab-size", "9"],
+            "give either vocab_size (--vocab-size) or num_merges (--merg",
+        ),
         (["low:5", "--vocab-size", "2"], "vocab_size (--vocab-size) is too small with 2: there are 3 symbols"),
         (["low:5", "--tie-break", "no"], "--tie-break: it should be 'id', 'lexicographic' or 'first-seen', not 'no'."),
         (["low:5", "--unit", "byte", "--end-of-word", "_"], "has no place among bytes"),
