@@ -20,7 +20,7 @@ import re
 #: What the command line ends with, and what each means; docs/command-line.md and --help show this table.
 EXIT_CODES = {
     0: "done",
-    1: "a defect of ours, or nobody reads on what is printed",
+    1: "another library fails, a defect of ours, or nobody reads what is printed",
     2: "an option, a pattern, a size or an input that cannot work: found before work",
     3: "a file or row that cannot be counted, or a place that does not answer: found while reading",
     4: "a vocabulary or count-table file that is damaged or of another layout",

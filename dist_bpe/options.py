@@ -43,6 +43,8 @@ class Flag:
         repeated: the flag is given once for each element of a list, or as NAME=VALUE once for each entry of a table.
         none: another flag, which empties the list.
         cli: whether there is a flag at all.
+        choices: values that a shell completes, where the type does not list them.
+        file: whether it can stand in a TOML file.
     """
 
     name: str | None = None
@@ -51,6 +53,8 @@ class Flag:
     repeated: bool = False
     none: str | None = None
     cli: bool = True
+    choices: tuple[str, ...] = ()
+    file: bool = True
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Leave the JSON schema as it is; pydantic keeps a callable with each field for this purpose alone."""
@@ -66,13 +70,15 @@ def option(
     repeated: bool = False,
     none: str | None = None,
     cli: bool = True,
+    choices: Sequence[str] = (),
+    file: bool = True,
     **limits: Any,
 ) -> Any:
     """Declare an option: its default, its meaning in a sentence, how the command line shows it (see `Flag`), limits.
 
     The limits are those of `pydantic.Field`, such as ge=1.
     """
-    extra = Flag(flag, metavar, shown, repeated, none, cli)
+    extra = Flag(flag, metavar, shown, repeated, none, cli, tuple(choices), file)
     # An instance as the default would have its model's validator built at once; a `default_factory` waits.
     defaults = {} if "default_factory" in limits else {"default": default}
     return Field(**defaults, description=help, json_schema_extra=extra, **limits)

@@ -52,7 +52,7 @@ def evaluate(
     source: Annotated[Given[Source], Only("text", "group_by")],
     measure: Given[MeasureOptions],
 ) -> None:
-    """Measure what a vocabulary costs: on a count table, text, a parallel set."""
+    """Measure what a vocabulary costs on tables, text, parallel sets."""
     options = measure.build()
     measured = _evaluated([vocabulary], _On(table, text, parallel), source, measure, new_progress(log_format))
     if json:
@@ -215,7 +215,10 @@ def balance(
     balance: Given[BalanceOptions],
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
-    """Find the mixture under which languages cost the same; learn takes it with --mixture."""
+    """Find the mixture under which languages cost the same.
+
+    It is a file, which learn takes with --mixture.
+    """
     from dist_bpe.corpus.heldout import read_parallel, read_texts
     from dist_bpe.evaluation.balance import plot as draw
     from dist_bpe.run.balance import Sets, Target, balance_run
@@ -263,7 +266,10 @@ def split(
     *,
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
-    """Split a parallel set into development and test documents, by a stable hash of their names."""
+    """Split a parallel set into development and test documents.
+
+    Which is which follows from a stable hash of their names.
+    """
     from dist_bpe.corpus.heldout import read_parallel, write_parallel
     from dist_bpe.corpus.heldout import split as split_documents
 

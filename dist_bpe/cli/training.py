@@ -47,7 +47,7 @@ def plan(
     source: Given[Source],
     count: Annotated[Given[CountOptions], Only("shard_bytes", "table_bytes")],
 ) -> None:
-    """Show what INPUT…, or the sources of a file run.toml, hold and what will be left out; count nothing."""
+    """Show what inputs hold, and what will be left out; count nothing."""
     from dist_bpe.corpus.plan import plan as make_plan
     from dist_bpe.storage.files import to_json
 
@@ -76,7 +76,7 @@ def train(
     engine: Given[EngineOptions],
     export: Given[ExportOptions],
 ) -> None:
-    """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
+    """Count, learn and export in one go, from inputs or from a run.toml."""
     from dist_bpe.corpus.heldout import read_parallel
     from dist_bpe.run.train import train as run_train
 
@@ -104,7 +104,7 @@ def count(
     engine: Given[EngineOptions],
     export: Annotated[Given[ExportOptions], Only("overwrite", "restart")],
 ) -> None:
-    """Count words into a table that any number of vocabularies can be learned from."""
+    """Count words into a table that any vocabulary can be learned from."""
     from dist_bpe.run.count import run_count
     from dist_bpe.run.report import RunReport
 
@@ -125,7 +125,10 @@ def add(
     *,
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
-    """Add count tables of equal pattern and settings: the same as counting all their documents together."""
+    """Add count tables, as if all their documents were counted together.
+
+    Their patterns and settings have to be equal.
+    """
     from dist_bpe.run.publish import add_runs
     from dist_bpe.run.report import RunReport
 
@@ -158,7 +161,10 @@ def learn(
     learn: Given[LearnOptions],
     export: Annotated[Given[ExportOptions], Without("restart")],
 ) -> None:
-    """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
+    """Learn and export one more vocabulary from a kept count table.
+
+    Or from words counted elsewhere, with --counts.
+    """
     from dist_bpe.corpus.heldout import read_parallel
     from dist_bpe.counting.table import CountTable
     from dist_bpe.run.count import Counted
@@ -202,7 +208,7 @@ def status(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, also one that is being worked on.")],
     json: Json = False,
 ) -> None:
-    """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
+    """Say where a run stands, from any machine, and disturb nothing."""
     from dist_bpe.run.status import status as look
 
     found = look(run)

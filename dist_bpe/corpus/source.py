@@ -59,12 +59,14 @@ class Source:
         "Instead of paths, documents in memory: an iterable of str, bytes or None, or a table (of pyarrow, pandas, "
         "polars) whose column text holds them (local engine only); or a dataset of the datasets library.",
         cli=False,
+        file=False,
         repr=False,
     )
     format: Annotated[str | None, AfterValidator(_known)] = option(
         None,
         "The file format: parquet, arrow, jsonl, text (a document a file) or lines (a document a line).",
         metavar="FORMAT",
+        choices=tuple(FORMATS),
         shown="as the extension tells",
     )
     on_bad_file: OnBadFile = option(

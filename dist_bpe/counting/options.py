@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
+from dist_bpe import _core
 from dist_bpe.options import MOST, Options, in_one_sentence, option
 from dist_bpe.pretokenize.preparation import DEFAULT_SPECIAL, Normalization, SpecialToken, special_token
 
@@ -23,7 +24,10 @@ class CountOptions(Options):
     """What decides the count table."""
 
     pattern: str = option(
-        "gpt2", "The pattern that cuts text into words: a name, or a regular expression.", metavar="NAME|REGEX"
+        "gpt2",
+        "The pattern that cuts text into words: a name, or a regular expression.",
+        metavar="NAME|REGEX",
+        choices=_core.PATTERNS,
     )
     normalization: Annotated[Normalization | None, BeforeValidator(_or_none)] = option(
         None,
@@ -98,5 +102,6 @@ class WordList:
         "The file format: parquet, arrow, jsonl, csv, tsv or words (a word, a space and its count a line).",
         flag="--counts-format",
         metavar="FORMAT",
+        choices=WORD_FORMATS,
         shown="as the extension tells",
     )
