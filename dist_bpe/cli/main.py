@@ -3,11 +3,12 @@
 import os
 import sys
 
-from dist_bpe.cli import measuring, teaching, training, using
+from dist_bpe.cli import measuring, starting, teaching, training, using
 from dist_bpe.cli.app import app
 from dist_bpe.cli.options import Sections
 
 for _command in (
+    starting.init,
     training.plan,
     training.train,
     training.count,

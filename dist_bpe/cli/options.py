@@ -115,16 +115,19 @@ class Sections(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then the command's own options, then those of each model."""
+        for title, records in self.records(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def records(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """What there is under each heading: how it is written, and what it means."""
         headings: dict[str, str] = getattr(self.callback, "sections", {})
         found: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            title = "Arguments" if parameter.param_type_name == "argument" else "Options"
             if record := parameter.get_help_record(ctx):
-                found.setdefault(headings.get(parameter.name or "", heading), []).append(record)
-        for heading, records in found.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+                found.setdefault(headings.get(parameter.name or "", title), []).append(record)
+        return {title: records for title, records in found.items() if records}
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,8 @@ def with_options(function: Command) -> Command:
             for flag in _flags(name, field)
         ]
         taken[parameter.name] = (model, flags)
-        heading = _heading(model).partition(":")[0].rstrip(".")
-        sections |= {flag.parameter.name: heading for flag in flags}
+        title = heading(model).partition(":")[0].rstrip(".")
+        sections |= {flag.parameter.name: title for flag in flags}
 
     @functools.wraps(function)
     def run(**values: Any) -> Any:
@@ -174,7 +177,7 @@ def with_options(function: Command) -> Command:
     return cast(Command, run)
 
 
-def _heading(model: Any) -> str:
+def heading(model: Any) -> str:
     """The first sentence of a model's docstring."""
     return inspect.cleandoc(model.__doc__).partition("\n")[0].partition(". ")[0].rstrip(".") + "."
 
@@ -183,7 +186,7 @@ def _flags(name: str, field: FieldInfo) -> Iterable[_Taken]:
     """The flags of a field: one, or two where the second empties a list. Values are text, which pydantic reads."""
     shown = flag_of(field)
     flag = flag_name(name, field)
-    yes_or_no = bool in _types(field.annotation)
+    yes_or_no = bool in types_in(field.annotation)
     default = shown.shown
     if (
         default is None
@@ -217,10 +220,10 @@ def _taken(field: str, kind: Any, option: Any, flag: str, empties: bool = False)
     return _Taken(parameter, field, empties)
 
 
-def _types(annotation: Any) -> list[Any]:
+def types_in(annotation: Any) -> list[Any]:
     """A type, and those inside Optional and Annotated."""
     if get_origin(annotation) in (Annotated, Union, types.UnionType):
-        return [found for part in get_args(annotation) for found in _types(part)]
+        return [found for part in get_args(annotation) for found in types_in(part)]
     return [annotation]
 
 
@@ -240,7 +243,7 @@ def completing(*choices: str) -> Callable[[str], list[str]] | None:
 
 
 def _metavar(annotation: Any) -> str:
-    for kind in _types(annotation):
+    for kind in types_in(annotation):
         if get_origin(kind) is Literal:
             return "|".join(get_args(kind))
         if kind in (int, float, ByteSize):
@@ -443,7 +446,7 @@ def document() -> str:
     ]
     text = ""
     for table, function, model in sections:
-        text += f"\n## {_heading(model)}\n\n"
+        text += f"\n## {heading(model)}\n\n"
         places = [f"`{table}` in a file"] if table else ["The top of a file"] if model is ExportOptions else []
         places += [", ".join(f"`dist_bpe.{name}`" for name in function.split(", "))] if function else []
         if places:
