@@ -174,26 +174,24 @@ def _shown(field: FieldInfo) -> Any:
 
 
 def _typed(field: FieldInfo, value: Any) -> Any:
-    """What a flag was given, as TOML has it: a number where the option takes one, and writing it changes nothing."""
+    """What a flag was given, as TOML has it: a number where the option takes one, unless that would change it."""
     if isinstance(value, dict):
-        return {name: _number(each) for name, each in value.items()}
+        return {name: _number(number, exact=True) for name, number in value.items()}
     if not isinstance(value, str):
         return value
     types = types_in(field.annotation)
     if any(get_origin(kind) is tuple for kind in types):  # sizes, with commas between them
-        sizes = [_number(size.strip()) for size in value.split(",")]
+        sizes = [_number(size.strip(), exact=True) for size in value.split(",")]
         return sizes if len(sizes) > 1 else sizes[0]
-    return (
-        _number(value)
-        if {int, float, ByteSize, Fraction} & {kind for kind in types if isinstance(kind, type)}
-        else value
-    )
+    if any(kind in types for kind in (int, float, ByteSize, Fraction)):
+        return _number(value, exact=float not in types)
+    return value
 
 
-def _number(text: str) -> Any:
+def _number(text: str, exact: bool) -> Any:
     for kind in (int, float):
         with contextlib.suppress(ValueError):
-            if str(kind(text)) == text:
+            if str(kind(text)) == text or (kind is float and not exact):
                 return kind(text)
     return text
 
