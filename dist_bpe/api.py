@@ -267,7 +267,7 @@ def learn(
         unknown = options.keys() - {"min_pair_count", "max_token_bytes"}
         if unknown:
             raise UsageError(f"the option {min(unknown)!r} has no effect in the teaching modes: leave it out.")
-        return textbook.learn(  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+        return textbook.learn(  # type: ignore[call-overload,misc,no-any-return]  # checked inside, with a sentence
             counts,
             num_merges,
             vocab_size=vocab_size,

@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from dist_bpe import __version__
-from dist_bpe.cli.main import app
+from dist_bpe.cli import main as _registered  # noqa: F401  # the commands
+from dist_bpe.cli.app import app
 from dist_bpe.errors import EXIT_CODES
 
 _ESCAPED = {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti"}

@@ -164,12 +164,15 @@ def _evaluated(
             if counts is not None and tokenizer.vocabulary is not None:
                 ways.append((str(on.table), partial(on_table, tokenizer.vocabulary, tokenizer.name, counts)))
             for corpus in corpora:
-                how = {"reference": options.reference, "segmenter": options.segmenter, "word_list": words}
-                ways.append((corpus.name, partial(on_texts, tokenizer, corpus, **how)))
-            for where, way in ways:
+                way = partial(
+                    on_texts, tokenizer, corpus,
+                    reference=options.reference, segmenter=options.segmenter, word_list=words,
+                )  # fmt: skip
+                ways.append((corpus.name, way))
+            for where, measure_it in ways:
                 stage.advance(0, tokenizer.name)
                 try:
-                    measured.evaluations.append(way())
+                    measured.evaluations.append(measure_it())
                 except DistBpeError as error:
                     measured.failures.append((tokenizer.name, where, error))
                 except Exception as error:  # of another library, in whatever class it likes

@@ -271,9 +271,7 @@ def show_plan(planned: "Plan", table_bytes: int, every: bool) -> None:
     _print(console, "what learning takes follows from the unique words, which counting will tell.")
 
 
-def show_lesson(
-    model: "textbook.ReferenceModel[str] | textbook.ReferenceModel[bytes]", options: "LessonOptions", most_pairs: int
-) -> None:
+def show_lesson(model: "textbook.ReferenceModel[Any]", options: "LessonOptions", most_pairs: int) -> None:
     """Print the steps of a lesson: the counts of pairs, the one chosen and why, and the words after the merge."""
     from dist_bpe.learning import textbook
 
@@ -286,7 +284,7 @@ def show_lesson(
         console, f"{several(len(model.base), 'symbol')} at first; all words together are {model.symbols[0]:,} of them"
     )
     for number, step in enumerate(model.steps, 1):
-        piece = step.pair[0] + step.pair[1]  # type: ignore[operator]  # two of a kind
+        piece = step.pair[0] + step.pair[1]
         count = model.counts[number - 1]
         why = "the highest count"
         if len(step.equals) > 1:

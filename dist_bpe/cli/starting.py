@@ -26,7 +26,6 @@ from dist_bpe.learning.options import LearnOptions
 from dist_bpe.options import fields_of, flag_of, model_in
 from dist_bpe.pretokenize.preparation import SpecialToken
 from dist_bpe.run.config import ExportOptions, json_schema
-from dist_bpe.storage.files import create_if_absent, to_json
 
 SCHEMA = "run.schema.json"
 DEFAULT_INPUT = "data/"
@@ -64,6 +63,8 @@ def init(
     Options that are given are set in it; the others stand there as comments, with their defaults. On a terminal it
     asks for what is not given and matters most. `dist-bpe train run.toml` takes the file as it is.
     """
+    from dist_bpe.storage.files import create_if_absent, to_json
+
     file = Path(output)
     if file.exists():  # before any question
         raise UsageError(f"{file} is there already: name another file with --output (-o).")
@@ -76,7 +77,7 @@ def init(
         inputs, run = _ask(inputs, run, given)
     given["learn"] = _with(given["learn"], "vocab_size", DEFAULT_SIZE)
     inputs, run = inputs or [DEFAULT_INPUT], run or "run"
-    run_config(inputs, run, **given)  # what cannot work is said now
+    run_config(inputs, run, None, **given)  # what cannot work is said now
     files = {file: "".join(f"{line}\n" for line in _configuration(inputs, run, given, schema)).encode()}
     if schema:
         files[file.parent / SCHEMA] = to_json(json_schema())

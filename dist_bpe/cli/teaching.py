@@ -1,7 +1,7 @@
 """A command that teaches: lesson."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,7 +42,7 @@ def lesson(
     if chosen.num_merges is None and chosen.vocab_size is None:
         asked["num_merges"] = DEFAULT_MERGES
     counted = _counted(words)
-    model: textbook.ReferenceModel[str] | textbook.ReferenceModel[bytes] = textbook.learn(counted, **asked)
+    model: textbook.ReferenceModel[Any] = textbook.learn(counted, **asked)
     if json:
         steps = [
             {
