@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test test-rust fuzz fuzz-files \
+.PHONY: run man test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test test-rust fuzz fuzz-files \
 	lint format docs bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
@@ -98,6 +98,11 @@ fuzz:
 	cd rust && end=$$(( $$(date +%s) + $(FUZZ_SECONDS) )) && while [ $$(date +%s) -lt $$end ]; do \
 		CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 PROPTEST_CASES=5000 \
 		$(CARGO) test --release --lib --tests -- $(PROPERTIES) || exit 1; done
+
+# What is made from the options and commands, and published with the package.
+man: $(VENV)/.built
+	$(BIN)/python -m dist_bpe.cli.manual > dist_bpe.data/data/share/man/man1/dist-bpe.1
+	$(BIN)/python -c "from dist_bpe.run.config import json_schema; from dist_bpe.storage.files import to_json; print(to_json(json_schema()).decode(), end='')" > docs/run.schema.json
 
 # Damaged twins of every kind of file that is read: sources, lists of words, tables, mixtures, vocabularies; ten minutes for
 # each of three files of tests, or FUZZ_SECONDS. A failure names its seed.

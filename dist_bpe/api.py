@@ -197,6 +197,7 @@ def learn(
 @overload
 def learn(
     counts: Mapping[str, int],
+    vocab_size: int | None = None,
     *,
     num_merges: int | None = None,
     unit: Literal["byte", "character"] = "byte",
@@ -228,9 +229,10 @@ def learn(
 
     Args:
         counts: the table, its folder, or the mapping. Words of a mapping are str (taken as UTF-8) or bytes.
-        vocab_size: all tokens: 256 bytes, merges, special tokens. Or give:
+        vocab_size: all tokens: 256 bytes (for teaching, the symbols at first), merges, special tokens. Or give:
         num_merges: the number of merges.
-        unit: "byte", or "character" for teaching: symbols are characters, and the result is a `ReferenceModel`.
+        unit: "byte", or "character" for teaching: symbols are characters, and the result is a `ReferenceModel`, whose
+            `steps` have every pair's count.
         tie_break: among pairs of equal count: "id" (smallest ids), or for teaching "lexicographic" or "first-seen".
         end_of_word: for teaching: a symbol put after each word.
         unknown_token: for teaching: what a character outside the vocabulary becomes.
@@ -262,14 +264,13 @@ def learn(
     if teaching:
         if not isinstance(counts, Mapping):
             raise UsageError("unit, tie_break, end_of_word and unknown_token are for plain {word: count} mappings.")
-        if num_merges is None:
-            raise UsageError("the teaching modes take num_merges, not vocab_size.")
         unknown = options.keys() - {"min_pair_count", "max_token_bytes"}
         if unknown:
             raise UsageError(f"the option {min(unknown)!r} has no effect in the teaching modes: leave it out.")
-        return textbook.learn(  # type: ignore[call-overload,no-any-return]  # checked inside, with a sentence
+        return textbook.learn(  # type: ignore[call-overload,misc,no-any-return]  # checked inside, with a sentence
             counts,
             num_merges,
+            vocab_size=vocab_size,
             unit=unit,
             tie_break=tie_break,
             end_of_word=end_of_word,

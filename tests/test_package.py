@@ -215,7 +215,7 @@ def interrupt(process: subprocess.Popen[str], stage: str, number: signal.Signals
     """Wait until a stage has begun, send a signal, and return how many seconds the process took to end."""
     assert process.stderr
     for line in process.stderr:
-        if line.startswith(f"{stage}: …"):
+        if f" {stage}: …" in line:
             break
     time.sleep(0.3)
     assert process.poll() is None, "the stage ended too soon to be interrupted"

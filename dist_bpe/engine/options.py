@@ -13,12 +13,15 @@ class EngineOptions(Options):
     engine: Literal["ray", "local"] = option(
         "ray", "ray (embedded, or the cluster at --address or RAY_ADDRESS) or local (threads of this process)."
     )
-    workers: int | None = option(None, "The number of tasks at once.", shown="one a processor", ge=1)
-    address: str | None = option(None, "The address of the Ray cluster to join.", shown="RAY_ADDRESS, if it is set")
+    workers: int | None = option(None, "The number of tasks at once.", shown="one a processor", example=8, ge=1)
+    address: str | None = option(
+        None, "The address of the Ray cluster to join.", shown="RAY_ADDRESS, if it is set", example="HOST:6379"
+    )
     memory_per_worker: ByteSize | None = option(
         None,
         "The memory of one worker, such as 2GB. On Ray each task asks for as much if it is given.",
         metavar="SIZE",
+        example="2GB",
         shown="its share of what is free",
         ge=1 << 20,
     )

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
 
 from dist_bpe.counting.options import Unit
 from dist_bpe.errors import CountOverflowError, UsageError, several
@@ -56,7 +56,9 @@ def _some(value: Fraction) -> Fraction:
     return value
 
 
-Ratio = Annotated[Fraction, BeforeValidator(_ratio), PlainSerializer(str)]
+Ratio = Annotated[
+    Fraction, BeforeValidator(_ratio), WithJsonSchema({"type": ["number", "string"]}), PlainSerializer(str)
+]
 
 
 @in_one_sentence
@@ -68,12 +70,16 @@ class Mixture(Options):
         "The unit of a source's size: bytes, characters (of the words in the table), words or documents.",
     )
     alpha: Annotated[Ratio, AfterValidator(_at_most_one)] | None = option(
-        None, "Sources take shares in proportion to size^A: 1 is natural, 0 is the same for all.", metavar="A"
+        None,
+        "Sources take shares in proportion to size^A: 1 is natural, 0 is the same for all.",
+        metavar="A",
+        example=0.3,
     )
     unimax: Annotated[Ratio, AfterValidator(_some)] | None = option(
         None,
         "All sources take the same share, but none more than N times over; the rest goes to the others.",
         metavar="N",
+        example=4,
     )
     shares: dict[str, Ratio] = option(
         {},
@@ -81,6 +87,7 @@ class Mixture(Options):
         "natural proportion; with all named, or with *, only the proportions count.",
         flag="--share",
         metavar="NAME=S",
+        example={"en": 0.5, "*": 0.5},
         repeated=True,
     )
     multipliers: dict[str, Ratio] = option(
@@ -88,6 +95,7 @@ class Mixture(Options):
         "A source's factor on top of the rule; * is for all others.",
         flag="--multiplier",
         metavar="NAME=M",
+        example={"en": 2},
         repeated=True,
     )
     caps: dict[str, Ratio] = option(
@@ -95,6 +103,7 @@ class Mixture(Options):
         "A source counts as if it had been sampled down evenly to N units, before the rule; * is for all others.",
         flag="--cap",
         metavar="NAME=N",
+        example={"en": 1_000_000_000},
         repeated=True,
     )
     jitter: bool = option(

@@ -24,12 +24,14 @@ from dist_bpe.errors import UsageError
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.learning.textbook import LessonOptions
 from dist_bpe.options import fields_of, flag_of
 from dist_bpe.run.config import ExportOptions, RunConfig
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 MODELS = (
-    Source, CountOptions, WordList, EngineOptions, Mixture, LearnOptions, MeasureOptions, BalanceOptions, ExportOptions,
+    Source, CountOptions, WordList, EngineOptions, Mixture, LearnOptions, LessonOptions, MeasureOptions, BalanceOptions,
+    ExportOptions,
 )  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 

@@ -204,7 +204,8 @@ def test_documents_in_memory_twice_say_why(tmp_path: Path) -> None:
         quiet(documents, output=tmp_path / "run", **SMALL)
 
 
-def test_a_run_that_begins_anew_makes_its_vocabulary_anew(source: dist_bpe.Source, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("source")
+def test_a_run_that_begins_anew_makes_its_vocabulary_anew(tmp_path: Path) -> None:
     given = (
         "train",
         tmp_path / "in",
