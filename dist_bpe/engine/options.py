@@ -10,8 +10,10 @@ from dist_bpe.options import Options, both, option
 class EngineOptions(Options):
     """Where work runs."""
 
-    engine: Literal["ray", "local"] = option(
-        "ray", "ray (embedded, or the cluster at --address or RAY_ADDRESS) or local (threads of this process)."
+    engine: Literal["ray", "local"] | None = option(
+        None,
+        "ray (embedded, or the cluster at --address or RAY_ADDRESS) or local (threads of this process).",
+        shown="ray, but local for documents in memory",
     )
     workers: int | None = option(None, "The number of tasks at once.", shown="one a processor", ge=1)
     address: str | None = option(None, "The address of the Ray cluster to join.", shown="RAY_ADDRESS, if it is set")
