@@ -119,6 +119,8 @@ class Mixture(Options):
         ]
         return f"Mixture({', '.join(shown)})"
 
+    __str__ = __repr__
+
     if TYPE_CHECKING:
 
         def __init__(
