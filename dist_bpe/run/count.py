@@ -58,7 +58,7 @@ class Counted(NamedTuple):
 
 
 def run_count(config: RunConfig, progress: Progress) -> Counted:
-    """Plan, count and merge; see `api.count`."""
+    """Plan, count and merge; see `api.making.count`."""
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
     output = parse_path(config.output)
