@@ -136,7 +136,7 @@ def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bo
 def run_import(
     lists: Sequence[WordList], output: str | RunPath, options: CountOptions, overwrite: bool, progress: Progress
 ) -> CountTable:
-    """Gather lists of words into a table; see `api.making.import_counts`. The table of the same lists is left as it is."""
+    """Gather lists of words into a table; see `making.import_counts`. The table of the same lists is left as it is."""
     output = parse_path(output)
     progress.fields["run"] = str(output)
     pattern = resolve(options.pattern)

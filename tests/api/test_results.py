@@ -80,6 +80,7 @@ def test_reprs_are_short_and_html_holds_no_markup_of_data(results: dict[str, Any
         if name != "vocabulary":
             assert "alert('x')" in found.text or name == "balance", name
             assert "\u202e" not in page, name
+    assert re.fullmatch(r"<Outcome: Gini 0\.\d+, worst \w+, \d+ tokens>", repr(results["balance"].rounds[0]))
     assert re.fullmatch(r"<RunReport of .*/run: 2 sources, 280 tokens, \d+\.\d s>", repr(results["report"]))
     assert repr(results["table"]).endswith("counts: 10 rows, 240 words of 2 sources, pattern 'gpt2'>")
 
