@@ -91,11 +91,10 @@ def tokenizer_of(given: Any, pattern: str | None = None) -> Tokenizer:
         return _of_tokenizers(given, "tokenizers.Tokenizer")
     if "transformers" in libraries:
         name = str(getattr(given, "name_or_path", "") or type(given).__name__)
-
-        def encode(texts: Sequence[str]) -> Ids:
-            return [given(text, add_special_tokens=False, verbose=False)["input_ids"] for text in texts]
-
-        return Tokenizer(name, len(given), encode)
+        if hasattr(given, "backend_tokenizer"):
+            return _of_tokenizers(given.backend_tokenizer, name)
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return Tokenizer(name, len(given), lambda texts: [given(text, **options)["input_ids"] for text in texts])
     raise UsageError(
         "a tokenizer is a dist_bpe.Vocabulary, a path, the name of a tiktoken encoding, or a tokenizer of tiktoken, "
         f"tokenizers or transformers, not {type(given).__name__}."
@@ -104,7 +103,12 @@ def tokenizer_of(given: Any, pattern: str | None = None) -> Tokenizer:
 
 def _of_tokenizers(theirs: Any, name: str) -> Tokenizer:
     def encode(texts: Sequence[str]) -> Ids:
-        return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
+        # The texts of special tokens are text like any other, as in every tokenizer here. It is the user's object.
+        before, theirs.encode_special_tokens = theirs.encode_special_tokens, True
+        try:
+            return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
+        finally:
+            theirs.encode_special_tokens = before
 
     return Tokenizer(name, theirs.get_vocab_size(), encode)
 

@@ -181,6 +181,11 @@ def test_evaluate_and_compare_take_tokenizers_of_other_libraries(
         assert evaluation.size_curve() == [compared[0].size_curve()[-1]]
         assert evaluation.size_curve()[-1]["embedding_parameters"] == 275 * 64
         assert evaluation.size_curve(2)[-1]["embedding_parameters"] == 275 * 2
+    # The text of a special token is text like any other in all of them, and the user's object is as it was.
+    marked = dist_bpe.Source("x", documents=["low<|endoftext|>low tief"])
+    costs = {each.languages["x"].tokens for each in dist_bpe.compare(forms, text=marked)}
+    assert costs == {len(ours.encode_ordinary("low<|endoftext|>low tief"))}
+    assert theirs.encode("<|endoftext|>").ids == [274]
     held_out = read_parallel(parallel)
     assert dist_bpe.evaluate(theirs, parallel=held_out, reference="en").name == "tokenizers.Tokenizer"
     assert dist_bpe.compare([ours], parallel=held_out)[0].name == "vocabulary of 275"
