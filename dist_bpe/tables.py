@@ -16,6 +16,13 @@ MOST_ROWS = 20
 class Tabular:
     """A result that is a table: polars, duckdb, pandas and whatever else knows Arrow's PyCapsule interface take it."""
 
+    def _described(self) -> str:
+        """The result in a line; names in it are data, and need not be printable."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return printable(self._described())
+
     def to_arrow(self) -> "pa.Table":
         """The rows as a table of pyarrow."""
         raise NotImplementedError

@@ -94,7 +94,7 @@ class Plan(Tabular):
     notes: list[str] = field(default_factory=list)
     fractions: dict[str, float] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         rows = "" if self.rows is None else f", {several(self.rows, 'row')}"
         left = f"; {several(len(self.left_out), 'file')} left out" if self.left_out else ""
         return (

@@ -300,7 +300,7 @@ class CountTable(Tabular):
             written=values,
         )
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         words = sum(source.words for source in self.sources.values())
         return (
             f"<CountTable in {self.folder}: {several(self.rows, 'row')}, {several(words, 'word')} of "

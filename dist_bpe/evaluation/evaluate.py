@@ -94,7 +94,7 @@ class Evaluation(Tabular):
     notes: list[str] = field(default_factory=list)
     dimension: int = MeasureOptions.model_fields["dimension"].default
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         values = self.summary()
         shown = [f"{values['bytes_per_token']:.3f} bytes per token"] if "bytes_per_token" in values else []
         shown += [f"{several(len(self.languages), 'language')}"]
@@ -210,7 +210,7 @@ class Comparison(Tabular):
 
     evaluations: list[Evaluation]
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         each = ", ".join(
             f"{evaluation.name} {evaluation.summary().get('bytes_per_token', 0.0):.3f}"
             for evaluation in self.evaluations[:4]

@@ -324,7 +324,7 @@ class Weights(Tabular):
     mean: Fraction
     jitter: bool = False
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         if self.natural:
             return f"<Weights of {several(len(self.integers), 'source')}: natural>"
         rows = sorted(self.rows(), key=lambda row: (-row[2], row[0]))

@@ -44,7 +44,7 @@ class Outcome:
     seconds: float
 
     def __repr__(self) -> str:
-        return f"<Outcome: Gini {self.gini:.4f}, worst {self.worst}, {sum(self.tokens.values()):,} tokens>"
+        return f"<Outcome: Gini {self.gini:.4f}, worst {self.worst!r}, {sum(self.tokens.values()):,} tokens>"
 
     @property
     def gini(self) -> float:

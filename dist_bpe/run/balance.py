@@ -67,7 +67,7 @@ class BalanceReport(Tabular):
             raise RunError("no mixture was found.")
         return self.best[1].mixture
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         tried = several(len(self.rounds) + len(self.tried), "training")
         if self.best is None:
             return f"<BalanceReport: {tried}>"

@@ -43,7 +43,7 @@ class RunReport(Tabular):
     def __post_init__(self) -> None:
         self.output = places.redacted(self.output)  # without secrets
 
-    def __repr__(self) -> str:
+    def _described(self) -> str:
         shown = [several(len(self.table.sources), "source")] if self.table else []
         shown += [f"{len(self.vocabulary):,} tokens"] if self.vocabulary is not None else []
         shown += [f"{sum(stage.seconds for stage in self.stages):.1f} s"] if self.stages else []

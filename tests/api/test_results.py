@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import dist_bpe
 from dist_bpe.tables import MOST_ROWS, arrow_table, html_table
 
-EVIL = "<script>alert('x')</script>&\u202e"
+EVIL = "<script>alert('x')</script>&\u202e\n\x1b[31m"
 TEXTS = {"de": ["tief tiefer am tiefsten"] * 30, EVIL: ["low lower lowest slow slower slowest"] * 20}
 
 
@@ -71,7 +71,7 @@ class Outline(HTMLParser):
 def test_reprs_are_short_and_html_holds_no_markup_of_data(results: dict[str, Any]) -> None:
     for name, result in (results | {"vocabulary": results["report"].vocabulary}).items():
         assert len(repr(result)) < 240, name
-        assert repr(result).count("\n") == 0, name
+        assert not {"\n", "\u202e", "\x1b"} & set(repr(result)), name
         assert repr(result).startswith(f"<{type(result).__name__} "[:-1]), name
         page = result._repr_html_()
         found = Outline(page)
@@ -80,7 +80,7 @@ def test_reprs_are_short_and_html_holds_no_markup_of_data(results: dict[str, Any
         if name != "vocabulary":
             assert "alert('x')" in found.text or name == "balance", name
             assert "\u202e" not in page, name
-    assert re.fullmatch(r"<Outcome: Gini 0\.\d+, worst \w+, \d+ tokens>", repr(results["balance"].rounds[0]))
+    assert re.fullmatch(r"<Outcome: Gini 0\.\d+, worst '.*', \d+ tokens>", repr(results["balance"].rounds[0]))
     assert re.fullmatch(r"<RunReport of .*/run: 2 sources, 280 tokens, \d+\.\d s>", repr(results["report"]))
     assert repr(results["table"]).endswith("counts: 10 rows, 240 words of 2 sources, pattern 'gpt2'>")
 
