@@ -66,6 +66,18 @@ class DistBpeError(Exception):
 
     exit_code = 1
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show of it: the first time the sentence, and after that, with `%tb`, where it rose.
+
+        In a script, and in `traceback`, it stands as any other error does.
+        """
+        if not self.__dict__.get("_shown"):
+            self.__dict__["_shown"] = True
+            return [f"{type(self).__name__}: {printable(str(self))}", "(%tb shows where it was raised)"]
+        import traceback
+
+        return "".join(traceback.format_exception(self)).splitlines()
+
 
 class UsageError(DistBpeError):
     """An option or input that cannot work, found before any counting."""

@@ -6,9 +6,12 @@ follow from the model.
 """
 
 import functools
+import inspect
+import operator
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -165,7 +168,31 @@ def in_one_sentence(cls: T) -> T:
             ) from None
 
     cls.__init__ = __init__
+    if issubclass(cls, BaseModel):
+        # pydantic's own comes when the validator is built, and shows the validators in it.
+        cls.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if field.is_required() else field.default,
+                    annotation=plain_type(field.annotation),
+                )
+                for name, field in fields_of(cls).items()
+            ]
+        )
     return cls
+
+
+def plain_type(annotation: Any) -> Any:
+    """A field's type without what pydantic is told of it."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return plain_type(arguments[0])
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, map(plain_type, arguments))
+    generic: Any = origin
+    return generic[tuple(map(plain_type, arguments))] if isinstance(origin, type) else annotation
 
 
 def sentence_of(

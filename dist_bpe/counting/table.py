@@ -18,7 +18,7 @@ from dist_bpe import _core
 from dist_bpe.arrays import of_texts, to_numpy
 from dist_bpe.counting.options import CountOptions, Unit
 from dist_bpe.counting.spills import SPILL_SCHEMA
-from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
+from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError, several
 from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.patterns import find
 from dist_bpe.pretokenize.preparation import DEFAULT_SPECIAL, Normalization, SpecialToken
@@ -38,6 +38,7 @@ from dist_bpe.storage.files import (
     write,
 )
 from dist_bpe.storage.layout import COUNTS, MANIFEST
+from dist_bpe.tables import MOST_ROWS, Tabular, html_table
 
 FORMAT_VERSION = 1
 
@@ -48,6 +49,9 @@ ROW_GROUP_ROWS = 1 << 20
 TABLE_SCHEMA = pa.schema(
     [("word", pa.binary()), ("source", pa.dictionary(pa.int32(), pa.string())), ("count", pa.uint64())]
 )
+
+#: As those see it who query it: a word is UTF-8 always.
+READ_SCHEMA = TABLE_SCHEMA.set(0, pa.field("word", pa.string()))
 
 Whole = Annotated[int, Field(ge=0, le=2**64 - 1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -227,9 +231,11 @@ def _reading(path: RunPath) -> Iterator[None]:
         raise FormatError(f"{path} cannot be read: {reason}. Restore it, or count again with --overwrite.") from error
 
 
-@dataclass(frozen=True)
-class CountTable:
-    """A finished count table in a folder.
+@dataclass(frozen=True, repr=False)
+class CountTable(Tabular):
+    """A finished count table in a folder; as a table, a row for each word and source, with its count.
+
+    Other libraries that take it through Arrow's PyCapsule interface are given it part by part.
 
     Attributes:
         folder: holds manifest.json and the parts.
@@ -299,6 +305,53 @@ class CountTable:
             files=found.parts,
             written=values,
         )
+
+    def _described(self) -> str:
+        words = sum(source.words for source in self.sources.values())
+        return (
+            f"<CountTable in {self.folder}: {several(self.rows, 'row')}, {several(words, 'word')} of "
+            f"{several(len(self.sources), 'source')}, pattern {self.pattern!r}>"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = ("documents", "bytes", "words", "unique_words")
+        largest = sorted(self.sources.items(), key=lambda row: (-row[1].bytes, row[0]))[:MOST_ROWS]
+        rows = [{"source": name, **{what: getattr(source, what) for what in shown}} for name, source in largest]
+        return html_table(repr(self), rows, len(self.sources))
+
+    def scan(self) -> Any:
+        """The table as a `pyarrow.dataset.Dataset` of word, source and count, to query without loading all of it.
+
+        It is read again for each query, and no further than its filter and columns need; duckdb and polars
+        (`scan_pyarrow_dataset`) push theirs down. Each page that is read is checked against its checksum, and not the
+        file as a whole: damage that is met is an error of Arrow's. Words are text, sources a dictionary.
+        """
+        import pyarrow.dataset as ds  # takes as long as the rest of Arrow together
+
+        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        format = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+        if not any(isinstance(path, BucketPath) for path in self.parts):
+            return ds.dataset(list(map(str, self.parts)), READ_SCHEMA, format=format)
+        fragments = [format.make_fragment(pa.PythonFile(opened(path), "r")) for path in self.parts]
+        return ds.FileSystemDataset(fragments, READ_SCHEMA, format)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows at once: word as text, source as a dictionary, count.
+
+        Raises:
+            FormatError: a part that is damaged or gone.
+        """
+        return pa.Table.from_batches(self._named(), READ_SCHEMA)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        reader = pa.RecordBatchReader.from_batches(READ_SCHEMA, self._named())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _named(self) -> Iterator[pa.RecordBatch]:
+        names = of_texts(self.sources)
+        for batch in self.batches():
+            source = pa.DictionaryArray.from_arrays(batch.column(1).cast(pa.int32()), names)
+            yield pa.record_batch([batch.column(0).cast(pa.string()), source, batch.column(2)], schema=READ_SCHEMA)
 
     @property
     def rows(self) -> int:

@@ -10,8 +10,11 @@ from dist_bpe.options import Options, both, option
 class EngineOptions(Options):
     """Where work runs."""
 
-    engine: Literal["ray", "local"] = option(
-        "ray", "ray (embedded, or the cluster at --address or RAY_ADDRESS) or local (threads of this process)."
+    engine: Literal["ray", "local"] | None = option(
+        None,
+        "ray (embedded, or the cluster at --address or RAY_ADDRESS) or local (threads of this process).",
+        example="local",
+        shown="ray, but local for documents in memory",
     )
     workers: int | None = option(None, "The number of tasks at once.", shown="one a processor", example=8, ge=1)
     address: str | None = option(
@@ -36,7 +39,7 @@ class EngineOptions(Options):
     @model_validator(mode="after")
     def _of_ray_alone(self) -> "EngineOptions":
         for name in ("address", "stall_seconds"):
-            if self.engine == "local" and name in self.model_fields_set and getattr(self, name) is not None:
+            if self.engine == "local" and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(
                     f"{both(EngineOptions, name)} has no effect with the engine local: leave it out, or take "
                     "the engine ray"

@@ -18,11 +18,16 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonS
 
 from dist_bpe.counting.options import Unit
 from dist_bpe.errors import CountOverflowError, UsageError, several
-from dist_bpe.options import Options, both, in_one_sentence, option
+from dist_bpe.options import Options, both, fields_of, in_one_sentence, option
+from dist_bpe.tables import Tabular, arrow_table
 
 REST = "*"
 SCALE = 1 << 16
 MOST_DIGITS = 30
+#: What is taken exactly as it is written.
+Number = int | float | str | Fraction | decimal.Decimal
+# Sources that a mixture shows of itself.
+MOST_SHOWN = 4
 
 
 def _ratio(value: Any) -> Fraction:
@@ -116,10 +121,29 @@ class Mixture(Options):
         SCALE, "The integer that a weight of one becomes where weights have to be rounded.", cli=False, ge=1, le=1 << 40
     )
 
+    def __repr__(self) -> str:
+        given = {name: getattr(self, name) for name, field in fields_of(Mixture).items()}
+        shown = [
+            f"{name}={_shown(value)}" for name, value in given.items() if value != fields_of(Mixture)[name].default
+        ]
+        return f"Mixture({', '.join(shown)})"
+
+    __str__ = __repr__
+
     if TYPE_CHECKING:
 
-        def __init__(self, **values: Any) -> None:  # numbers in any form that `_ratio` takes
-            ...
+        def __init__(
+            self,
+            *,
+            unit: Unit = "bytes",
+            alpha: Number | None = None,
+            unimax: Number | None = None,
+            shares: Mapping[str, Number] = ...,
+            multipliers: Mapping[str, Number] = ...,
+            caps: Mapping[str, Number] = ...,
+            jitter: bool = False,
+            scale: int = SCALE,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Mixture":
@@ -237,14 +261,43 @@ class Mixture(Options):
         return named | {name: left * size / whole for name, size in others.items()}
 
 
-def Temperature(alpha: Any, **options: Any) -> Mixture:
-    """The mixture with shares in proportion to size^alpha; options are the other fields of `Mixture`."""
-    return Mixture(alpha=alpha, **options)
+def _shown(value: Any) -> str:
+    """A field's value in one line: numbers as `_ratio` takes them again, and the first few of a table."""
+    if isinstance(value, dict):
+        first = [f"{name!r}: {_shown(number)}" for name, number in list(value.items())[:MOST_SHOWN]]
+        return f"{{{', '.join(first)}{f', … {len(value):,} in all' if len(value) > MOST_SHOWN else ''}}}"
+    if not isinstance(value, Fraction):
+        return repr(value)
+    if value.denominator == 1:
+        return str(value.numerator)
+    decimal_ = f"{float(value):.6g}"
+    return decimal_ if Fraction(decimal_) == value else repr(str(value))
 
 
-def UniMax(passes: Any, **options: Any) -> Mixture:
+def Temperature(
+    alpha: Number,
+    *,
+    unit: Unit = "bytes",
+    multipliers: Mapping[str, Number] | None = None,
+    caps: Mapping[str, Number] | None = None,
+    jitter: bool = False,
+    scale: int = SCALE,
+) -> Mixture:
+    """The mixture with shares in proportion to size^alpha; the options are the other fields of `Mixture`."""
+    return Mixture(alpha=alpha, unit=unit, multipliers=multipliers or {}, caps=caps or {}, jitter=jitter, scale=scale)
+
+
+def UniMax(
+    passes: Number,
+    *,
+    unit: Unit = "bytes",
+    multipliers: Mapping[str, Number] | None = None,
+    caps: Mapping[str, Number] | None = None,
+    jitter: bool = False,
+    scale: int = SCALE,
+) -> Mixture:
     """The mixture of equal shares with at most so many passes over a source; options as in `Mixture`."""
-    return Mixture(unimax=passes, **options)
+    return Mixture(unimax=passes, unit=unit, multipliers=multipliers or {}, caps=caps or {}, jitter=jitter, scale=scale)
 
 
 def _named(table: Mapping[str, Fraction], name: str, default: Fraction) -> Fraction:
@@ -262,9 +315,9 @@ def _integers(weights: Mapping[str, Fraction], sizes: Mapping[str, int], scale: 
     return {name: number // divisor for name, number in numbers.items()}
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The integer weights of a mixture over some sources.
+@dataclass(frozen=True, repr=False)
+class Weights(Tabular):
+    """The integer weights of a mixture over some sources; as a table, a row for each source.
 
     Attributes:
         unit: what sizes are measured in.
@@ -279,6 +332,27 @@ class Weights:
     integers: dict[str, int]
     mean: Fraction
     jitter: bool = False
+
+    def _described(self) -> str:
+        if self.natural:
+            return f"<Weights of {several(len(self.integers), 'source')}: natural>"
+        rows = sorted(self.rows(), key=lambda row: (-row[2], row[0]))
+        shown = ", ".join(f"{name} {used:.1%} (× {factor:.3g})" for name, _, used, factor in rows[:MOST_SHOWN])
+        return f"<Weights of {several(len(rows), 'source')}: {shown}{', …' if len(rows) > MOST_SHOWN else ''}>"
+
+    def to_arrow(self) -> Any:
+        """A row for each source, the largest raw share first: its size, integer weight, shares, and multiplier."""
+        names, raw, used, multiplier = zip(*self.rows(), strict=True)
+        return arrow_table(
+            {
+                "source": names,
+                self.unit: [self.sizes[name] for name in names],
+                "weight": [self.integers[name] for name in names],
+                "raw_share": raw,
+                "used_share": used,
+                "multiplier": multiplier,
+            }
+        )
 
     @property
     def natural(self) -> bool:

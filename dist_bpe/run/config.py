@@ -2,8 +2,7 @@
 
 import re
 import tomllib
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -13,6 +12,9 @@ from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import UsageError, without_secrets
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.options import Location, Options, fields_of, flag_of, in_python, option
+
+if TYPE_CHECKING:
+    from dist_bpe.storage.files import RunPath
 
 FormatName = Literal["gpt2", "tokenizers", "tiktoken", "parquet"]
 
@@ -117,15 +119,17 @@ def _without_null(schema: Any) -> Any:
     return made
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
+def read_toml(path: "str | RunPath") -> dict[str, Any]:
     """The values of a TOML file.
 
     Raises:
         UsageError: no such file, or no TOML.
     """
+    from dist_bpe.storage.files import parse_path  # loads Arrow, which --help does without
+
     shown = without_secrets(str(path))
     try:
-        return tomllib.loads(Path(path).read_bytes().decode())
+        return tomllib.loads(parse_path(path).read_bytes().decode())
     except OSError as error:
         raise UsageError(f"{shown} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
@@ -134,7 +138,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{shown} is no TOML: {error}.") from error
 
 
-def read_table(path: str | Path, name: str) -> dict[str, Any]:
+def read_table(path: "str | RunPath", name: str) -> dict[str, Any]:
     """One table of a TOML file.
 
     Raises:
@@ -146,7 +150,7 @@ def read_table(path: str | Path, name: str) -> dict[str, Any]:
     return dict(values[name])
 
 
-def in_file(path: str | Path) -> Any:
+def in_file(path: "str | RunPath") -> Any:
     """How an option in a TOML file is spelled in messages: the file, and the names on the way to the key."""
     shown = without_secrets(str(path))
 

@@ -140,10 +140,7 @@ def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bo
 def run_import(
     lists: Sequence[WordList], output: str | RunPath, options: CountOptions, overwrite: bool, progress: Progress
 ) -> CountTable:
-    """Gather lists of words into a table; see `api.import_counts`. The table of the same lists is left as it is."""
-    for name in ("shard_bytes", "max_word_bytes"):
-        if getattr(options, name) is not None:
-            raise UsageError(f"{name} has no effect on lists of words: leave it out.")
+    """Gather lists of words into a table; see `making.import_counts`. The table of the same lists is left as it is."""
     output = parse_path(output)
     progress.fields["run"] = str(output)
     pattern = resolve(options.pattern)

@@ -233,8 +233,22 @@ class Origin(NamedTuple):
 
 def export_vocabulary(path: str | RunPath, output: str | RunPath, options: ExportOptions) -> list[str]:
     """Write a saved vocabulary in the formats asked for to another folder; returns a line a library."""
-    output = parse_path(output)
     vocabulary = Vocabulary.load(path)
+    outcome, fresh = exported(vocabulary, output, options)
+    lines = [f"{library}: {text}" for library, text in outcome.items()]
+    if fresh:
+        lines += [f"warning: {text}" for text in not_carried(vocabulary.data, options.formats)]
+        lines.append(f"files: {parse_path(output)}")
+    return lines
+
+
+def exported(vocabulary: Vocabulary, output: str | RunPath, options: ExportOptions) -> tuple[dict[str, str], bool]:
+    """Write a vocabulary to a folder that is empty, or holds these very files; what `export` gives, and whether it did.
+
+    Raises:
+        RunError: the folder holds something else, and is not to be overwritten.
+    """
+    output = parse_path(output)
     if output.exists() and any(output.iterdir()) and not options.overwrite:
         found = read_manifest(output)
         files = write_formats(vocabulary.data, options.formats)[0]
@@ -242,10 +256,6 @@ def export_vocabulary(path: str | RunPath, output: str | RunPath, options: Expor
         if found is None or {name: file.sha256 for name, file in found.files.items()} != hashes:
             raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
         Vocabulary.load(output)
-        return [f"files: {output} has these files already"]
-    outcome = export(vocabulary, output, options.formats, libraries=libraries_of(options), overwrite=options.overwrite)
-    return [
-        *(f"{library}: {text}" for library, text in outcome.items()),
-        *(f"warning: {text}" for text in not_carried(vocabulary.data, options.formats)),
-        f"files: {output}",
-    ]
+        return {"files": f"{output} has these files already"}, False
+    libraries = libraries_of(options)
+    return export(vocabulary, output, options.formats, libraries=libraries, overwrite=options.overwrite), True
