@@ -2,6 +2,9 @@
 //!
 //! Everything else is portable code over `u64` masks, written once and compiled for each level by [`dispatch`].
 
+use super::class_table::RUNS;
+use super::classes::{LETTER, class_of_entry};
+
 /// Which code finds the words. All levels find the same ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
@@ -62,7 +65,57 @@ pub(crate) struct ByteMasks {
 /// A way to find the masks of a block.
 pub(crate) trait Classifier {
     fn classify(block: &[u8; 64]) -> ByteMasks;
+
+    /// The first bytes of those characters that [`SureLetters`] tells. A classifier may know none of them: what is left
+    /// out is looked up, one by one.
+    #[inline(always)]
+    fn sure_letters(_block: &[u8; 64]) -> u64 {
+        0
+    }
 }
+
+/// Letters of two or three bytes that the first byte and the upper half of the second tell, whatever follows: those of
+/// blocks of 16 code points below U+0800 and of 1,024 below U+10000 that hold nothing but letters. So are all Russian
+/// letters, nine of ten Greek ones, most of those that European languages add to ASCII, Hangul and ideographs.
+///
+/// Indexed with half bytes. A lead byte is sure if a bit is set in `lead_low`, `lead_high` and `second_high` alike: four
+/// bits for the four upper halves of a second byte, twice, since the upper half of a lead byte of two bytes is C or D.
+/// `_three` stand for a lead byte of E.
+struct SureLetters {
+    lead_low: [u8; 16],
+    lead_high: [u8; 16],
+    lead_low_three: [u8; 16],
+    lead_high_three: [u8; 16],
+    second_high: [u8; 16],
+}
+
+static SURE_LETTERS: SureLetters = {
+    let (mut lead_low, mut lead_low_three) = ([!0; 16], [0x0F; 16]);
+    let mut from = 0;
+    let mut index = 0;
+    while index < RUNS.len() {
+        let until = if index + 1 < RUNS.len() { RUNS[index + 1] >> 8 } else { 0x11_0000 };
+        if class_of_entry(RUNS[index] as u8) & LETTER == 0 {
+            let mut code_point = from;
+            while code_point < until && code_point < 0x800 {
+                let (lead, second) = (0xC0 | code_point >> 6, code_point & 0x3F);
+                lead_low[lead as usize & 15] &= !(1 << ((lead >> 4 & 1) * 4 + (second >> 4)));
+                code_point += 1;
+            }
+            code_point = from;
+            while code_point < until && code_point < 0x1_0000 {
+                lead_low_three[code_point as usize >> 12] &= !(1 << (code_point >> 10 & 3));
+                code_point = (code_point | 0x3FF) + 1;
+            }
+        }
+        from = until;
+        index += 1;
+    }
+    let (mut lead_high, mut lead_high_three, mut second_high) = ([0; 16], [0; 16], [0; 16]);
+    (lead_high[0xC], lead_high[0xD], lead_high_three[0xE]) = (0x0F, 0xF0, 0x0F);
+    (second_high[0x8], second_high[0x9], second_high[0xA], second_high[0xB]) = (0x11, 0x22, 0x44, 0x88);
+    SureLetters { lead_low, lead_high, lead_low_three, lead_high_three, second_high }
+};
 
 /// Code that wants a classifier; see [`dispatch`].
 pub(crate) trait Job {
@@ -179,7 +232,7 @@ const fn gather_high_bits(word: u64) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{ByteMasks, Classifier, Job};
+    use super::{ByteMasks, Classifier, Job, SURE_LETTERS, SureLetters};
     use std::arch::x86_64::*;
 
     /// Compile the job for AVX2 and the bit instructions that came with it.
@@ -191,7 +244,7 @@ mod x86 {
     /// One classifier, two register widths: the formulas once, the names of the instructions as parameters.
     macro_rules! classifier {
         ($name:ident, $doc:literal, $vector:ty, $lanes:literal, $load:ident, $splat:ident, $eq:ident, $min:ident,
-         $sub:ident, $or:ident, $less:expr, $mask:expr) => {
+         $sub:ident, $or:ident, $less:expr, $mask:expr $(, $sure:ident)?) => {
             #[doc = $doc]
             pub struct $name;
 
@@ -234,6 +287,12 @@ mod x86 {
                         }
                     }
                 }
+
+                $(#[inline(always)]
+                fn sure_letters(block: &[u8; 64]) -> u64 {
+                    // SAFETY: as above.
+                    unsafe { $sure(block) }
+                })?
             }
         };
     }
@@ -264,13 +323,41 @@ mod x86 {
         _mm256_sub_epi8,
         _mm256_or_si256,
         |a, b| _mm256_cmpgt_epi8(b, a),
-        |vector| _mm256_movemask_epi8(vector) as u32 as u64
+        |vector| _mm256_movemask_epi8(vector) as u32 as u64,
+        sure_letters_avx2
     );
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn sure_letters_avx2(block: &[u8; 64]) -> u64 {
+        let low = |vector| _mm256_and_si256(vector, _mm256_set1_epi8(0x0F));
+        let high = |vector| low(_mm256_srli_epi16::<4>(vector));
+        let look_up = |table: &[u8; 16], halves| {
+            // SAFETY: the load stays inside the table, and takes any alignment.
+            let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), halves)
+        };
+        let sure = |leads, seconds| {
+            let SureLetters { lead_low, lead_high, lead_low_three, lead_high_three, second_high } = &SURE_LETTERS;
+            let two = _mm256_and_si256(look_up(lead_low, low(leads)), look_up(lead_high, high(leads)));
+            let three = _mm256_and_si256(look_up(lead_low_three, low(leads)), look_up(lead_high_three, high(leads)));
+            let bits = _mm256_and_si256(_mm256_or_si256(two, three), look_up(second_high, high(seconds)));
+            let unsure = _mm256_cmpeq_epi8(bits, _mm256_setzero_si256());
+            u64::from(!_mm256_movemask_epi8(unsure) as u32)
+        };
+        // SAFETY: the loads of 32 bytes stay inside the block, and take any alignment.
+        let [first, after_first, last] =
+            [0, 1, 32].map(|start| unsafe { _mm256_loadu_si256(block.as_ptr().add(start).cast()) });
+        // One byte on; what is behind the block is not known and stands as 0, which is no second byte.
+        let after_last = _mm256_alignr_epi8::<1>(_mm256_permute2x128_si256::<0x81>(last, last), last);
+        sure(first, after_first) | sure(last, after_last) << 32
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::classes::class_map;
     use proptest::prelude::*;
 
     /// The obvious twin.
@@ -293,12 +380,34 @@ mod tests {
         }
     }
 
+    /// The obvious twin: a character in the block and all that share its first byte and upper half of the second.
+    fn naive_sure_letters(block: &[u8; 64]) -> u64 {
+        let sure = |index: usize| {
+            let (lead, second) = (u32::from(block[index]), u32::from(*block.get(index + 1).unwrap_or(&0)));
+            let mut of_two_or_three = match (lead, second >> 4) {
+                (0xC0..=0xDF, 8..=0xB) => {
+                    let first = (lead & 0x1F) << 6 | (second & 0x30);
+                    first..first + 16
+                }
+                (0xE0..=0xEF, 8..=0xB) => {
+                    let first = (lead & 0xF) << 12 | (second & 0x30) << 6;
+                    first..first + 1024
+                }
+                _ => return false,
+            };
+            of_two_or_three.all(|code_point| class_map()[code_point as usize] & LETTER != 0)
+        };
+        (0..64).filter(|&index| sure(index)).fold(0, |mask, index| mask | 1 << index)
+    }
+
     struct Check<'a>(&'a [u8; 64]);
 
     impl Job for Check<'_> {
         #[inline(always)]
         fn run<C: Classifier>(self) {
             assert_eq!(C::classify(self.0), naive(self.0), "{:?}", self.0);
+            let sure = C::sure_letters(self.0);
+            assert!(sure == 0 || sure == naive_sure_letters(self.0), "{:?}", self.0);
         }
     }
 
@@ -312,6 +421,20 @@ mod tests {
     fn every_byte_at_every_place() {
         for first in 0..=255_u8 {
             check(&std::array::from_fn(|index| first.wrapping_add(index as u8)));
+        }
+    }
+
+    #[test]
+    fn every_first_and_second_byte_at_every_place() {
+        for place in 0..64 {
+            for lead in 0xC2..=0xFF {
+                for second in 0x80..=0xBF {
+                    let mut block = [b'x'; 64];
+                    block[place] = lead;
+                    block.iter_mut().skip(place + 1).take(3).for_each(|byte| *byte = second);
+                    check(&block);
+                }
+            }
         }
     }
 
