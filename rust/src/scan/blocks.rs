@@ -46,7 +46,7 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
                 if position == 64 {
                     starts &= !1; // the first start ends no word
                 }
-                self.batcher.push_mask(position - 64, starts);
+                self.batcher.push_mask::<C>(position - 64, starts);
                 if position >= self.until {
                     break;
                 }

@@ -16,6 +16,8 @@ pub enum Level {
     Sse2,
     /// 64-byte blocks, with 32-byte vectors.
     Avx2,
+    /// 64-byte blocks, with one vector each (VBMI2: Intel since Ice Lake, AMD since Zen 4).
+    Avx512,
 }
 
 impl Level {
@@ -36,6 +38,7 @@ impl Level {
             Level::Portable => "portable",
             Level::Sse2 => "sse2",
             Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
         }
     }
 }
@@ -71,6 +74,21 @@ pub(crate) trait Classifier {
     #[inline(always)]
     fn sure_letters(_block: &[u8; 64]) -> u64 {
         0
+    }
+
+    /// Write `offset + i` for each bit `i` of the mask; what is written behind the last of them means nothing.
+    #[inline(always)]
+    fn places(offset: u32, mut mask: u64, room: &mut [u32; 64]) {
+        // A branch for each bit would be mispredicted once a block; one for eight seldom is.
+        for eight in room.as_chunks_mut::<8>().0 {
+            for place in eight {
+                *place = offset.wrapping_add(mask.trailing_zeros());
+                mask &= mask.wrapping_sub(1);
+            }
+            if mask == 0 {
+                break;
+            }
+        }
     }
 }
 
@@ -134,6 +152,9 @@ pub(crate) fn levels() -> Vec<Level> {
         if avx2_is_available() {
             levels.push(Level::Avx2);
         }
+        if avx512_is_available() {
+            levels.push(Level::Avx512);
+        }
     }
     levels
 }
@@ -154,6 +175,12 @@ pub(crate) fn dispatch(level: Level, job: impl Job) {
             // SAFETY: the processor has the features the function is compiled for.
             unsafe { x86::run_avx2(job) }
         }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => {
+            assert!(avx512_is_available());
+            // SAFETY: the processor has the features the function is compiled for.
+            unsafe { x86::run_avx512(job) }
+        }
         _ => panic!("no 64-byte blocks at level {}", level.name()),
     }
 }
@@ -165,6 +192,16 @@ fn avx2_is_available() -> bool {
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("lzcnt")
         && is_x86_feature_detected!("popcnt")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn avx512_is_available() -> bool {
+    avx2_is_available()
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx512vbmi2")
 }
 
 /// Plain integers: each byte is looked up in a table of its eight properties, and the bit matrix of eight bytes by
@@ -239,6 +276,12 @@ mod x86 {
     #[target_feature(enable = "avx2,bmi1,lzcnt,popcnt")]
     pub fn run_avx2(job: impl Job) {
         job.run::<Avx2>();
+    }
+
+    /// Compile the job for AVX-512 with its instructions for bytes.
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vbmi,avx512vbmi2")]
+    pub fn run_avx512(job: impl Job) {
+        job.run::<Avx512>();
     }
 
     /// One classifier, two register widths: the formulas once, the names of the instructions as parameters.
@@ -352,6 +395,116 @@ mod x86 {
         let after_last = _mm256_alignr_epi8::<1>(_mm256_permute2x128_si256::<0x81>(last, last), last);
         sure(first, after_first) | sure(last, after_last) << 32
     }
+
+    /// Sixty-four bytes at a time, compared into masks.
+    pub struct Avx512;
+
+    impl Classifier for Avx512 {
+        #[inline(always)]
+        fn classify(block: &[u8; 64]) -> ByteMasks {
+            // SAFETY: the level is only run where its instructions are available (`dispatch`).
+            unsafe { classify_avx512(block) }
+        }
+
+        #[inline(always)]
+        fn sure_letters(block: &[u8; 64]) -> u64 {
+            // SAFETY: as above.
+            unsafe { sure_letters_avx512(block) }
+        }
+
+        #[inline(always)]
+        fn places(offset: u32, mask: u64, room: &mut [u32; 64]) {
+            // SAFETY: as above.
+            unsafe { places_avx512(offset, mask, room) }
+        }
+    }
+
+    /// 0 to 63.
+    const PLACES: [u8; 64] = {
+        let mut places = [0; 64];
+        let mut place = 0;
+        while place < 64 {
+            places[place] = place as u8;
+            place += 1;
+        }
+        places
+    };
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load_avx512(block: &[u8; 64]) -> __m512i {
+        // SAFETY: the load is the block, and takes any alignment.
+        unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw")]
+    fn classify_avx512(block: &[u8; 64]) -> ByteMasks {
+        let vector = load_avx512(block);
+        let splat = |byte: u8| _mm512_set1_epi8(byte as i8);
+        let is = |byte| _mm512_cmpeq_epi8_mask(vector, splat(byte));
+        // first <= byte <= last, unsigned
+        let within =
+            |vector, first, last| _mm512_cmple_epu8_mask(_mm512_sub_epi8(vector, splat(first)), splat(last - first));
+        let blank = is(b' ');
+        ByteMasks {
+            // Bit 0x20 tells lower from upper case.
+            letter: within(_mm512_or_si512(vector, splat(0x20)), b'a', b'z'),
+            upper: within(vector, b'A', b'Z'),
+            number: within(vector, b'0', b'9'),
+            space: blank | within(vector, b'\t', b'\r'),
+            line_end: is(b'\n') | is(b'\r'),
+            blank,
+            apostrophe: is(b'\''),
+            slash: is(b'/'),
+            control: within(vector, 0, 0x1F) | is(0x7F),
+            wide: _mm512_movepi8_mask(vector),
+            // 0x80..=0xBF are the smallest signed bytes.
+            continuation: _mm512_cmplt_epi8_mask(vector, splat(0xC0)),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512bw,avx512vbmi")]
+    fn sure_letters_avx512(block: &[u8; 64]) -> u64 {
+        let low = |vector| _mm512_and_si512(vector, _mm512_set1_epi8(0x0F));
+        let high = |vector| low(_mm512_srli_epi16::<4>(vector));
+        let look_up = |table: &[u8; 16], halves| {
+            // SAFETY: the load stays inside the table, and takes any alignment.
+            let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), halves)
+        };
+        let SureLetters { lead_low, lead_high, lead_low_three, lead_high_three, second_high } = &SURE_LETTERS;
+        let leads = load_avx512(block);
+        // One byte on; what is behind the block is not known and stands as 0, which is no second byte.
+        let next = _mm512_add_epi8(load_avx512(&PLACES), _mm512_set1_epi8(1));
+        let seconds = _mm512_maskz_permutexvar_epi8(!0 >> 1, next, leads);
+        let two = _mm512_and_si512(look_up(lead_low, low(leads)), look_up(lead_high, high(leads)));
+        let three = _mm512_and_si512(look_up(lead_low_three, low(leads)), look_up(lead_high_three, high(leads)));
+        _mm512_test_epi8_mask(_mm512_or_si512(two, three), look_up(second_high, high(seconds)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "popcnt,avx512f,avx512vbmi2")]
+    fn places_avx512(offset: u32, mask: u64, room: &mut [u32; 64]) {
+        let places = _mm512_maskz_compress_epi8(mask, load_avx512(&PLACES));
+        let offset = _mm512_set1_epi32(offset as i32);
+        let write = |sixteen: &mut [u32], places| {
+            let sixteen: &mut [u32; 16] = sixteen.first_chunk_mut().expect("room for sixteen");
+            let places = _mm512_add_epi32(offset, _mm512_cvtepu8_epi32(places));
+            // SAFETY: the store is these sixteen numbers, and takes any alignment.
+            unsafe { _mm512_storeu_si512(sixteen.as_mut_ptr().cast(), places) };
+        };
+        let many = mask.count_ones();
+        write(&mut room[..], _mm512_castsi512_si128(places));
+        if many > 16 {
+            write(&mut room[16..], _mm512_extracti32x4_epi32::<1>(places));
+            if many > 32 {
+                write(&mut room[32..], _mm512_extracti32x4_epi32::<2>(places));
+                write(&mut room[48..], _mm512_extracti32x4_epi32::<3>(places));
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -408,6 +561,13 @@ mod tests {
             assert_eq!(C::classify(self.0), naive(self.0), "{:?}", self.0);
             let sure = C::sure_letters(self.0);
             assert!(sure == 0 || sure == naive_sure_letters(self.0), "{:?}", self.0);
+            // Any mask will do.
+            for mask in self.0.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)) {
+                let mut places = [0; 64];
+                C::places(u32::MAX - 30, mask, &mut places);
+                let expected = (0..64).filter(|bit| mask >> bit & 1 != 0).map(|bit| (u32::MAX - 30).wrapping_add(bit));
+                assert!(expected.eq(places[..mask.count_ones() as usize].iter().copied()), "{mask:#x}");
+            }
         }
     }
 
