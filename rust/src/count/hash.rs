@@ -1,5 +1,7 @@
 //! The word table: open addressing over slots of 24 bytes, short words inline, long ones in an arena.
 
+use std::mem::MaybeUninit;
+
 use super::long::Arena;
 use super::sorted::{Entries, Entry};
 use crate::rows::MAX_WORD_BYTES;
@@ -190,6 +192,26 @@ fn prefetch(slots: &[Slot], at: usize) {
     let _ = (slots, at);
 }
 
+/// Asks the system to back memory that nothing has touched yet with huge pages: most words of a large table are not only
+/// in no near cache, their pages are in no near table of addresses either. It may refuse.
+fn advise_huge_pages(memory: &mut [MaybeUninit<Slot>]) {
+    #[cfg(target_os = "linux")]
+    {
+        // A huge page has two megabytes; on other processors the system has the last word.
+        const WORTH_IT: usize = 4 << 20;
+        const PAGE: usize = 4 << 10;
+        let bytes = size_of_val(memory);
+        if bytes >= WORTH_IT {
+            let start = memory.as_mut_ptr().cast::<u8>();
+            let before = start.align_offset(PAGE);
+            // SAFETY: the range lies inside `memory`. The advice changes neither what is there nor who may touch it.
+            unsafe { libc::madvise(start.add(before).cast(), (bytes - before) / PAGE * PAGE, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
+
 /// The slot of a word, or the empty one that ends the search for it. There is always an empty one (`Table::reserve`).
 #[inline(always)]
 fn find(slots: &[Slot], first: usize, same: impl Fn(&Slot) -> bool) -> usize {
@@ -362,7 +384,10 @@ impl Table {
     #[cold]
     fn grow(&mut self) {
         let size = (self.slots.len() * 2).max(FIRST_SLOTS);
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); size]);
+        let mut slots = Vec::with_capacity(size);
+        advise_huge_pages(slots.spare_capacity_mut());
+        slots.resize(size, Slot::default());
+        let old = std::mem::replace(&mut self.slots, slots);
         self.shift = 64 - size.trailing_zeros();
         for slot in old.into_iter().filter(|slot| !slot.is_empty()) {
             let hash = if slot.is_long() { slot.lo } else { self.seeds.short(slot.lo, slot.hi) };
