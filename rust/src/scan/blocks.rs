@@ -119,11 +119,11 @@ impl<'a, R: Rules> Blocks<'a, R> {
     #[inline(always)]
     fn read<C: Classifier>(&mut self, position: usize) -> Block {
         let Some(rest) = self.reader.text.get(position..) else { return Block::default() };
-        let mut padded = [0; 64];
+        let padded;
         let (bytes, in_text) = match rest.first_chunk() {
             Some(bytes) => (bytes, !0),
             None => {
-                padded[..rest.len()].copy_from_slice(rest);
+                padded = C::padded(rest);
                 (&padded, ones_below(rest.len()))
             }
         };

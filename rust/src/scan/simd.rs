@@ -67,6 +67,14 @@ pub(crate) struct ByteMasks {
 
 /// A way to find the masks of a block.
 pub(crate) trait Classifier {
+    /// The last bytes of a text, fewer than 64, and zeros.
+    #[inline(always)]
+    fn padded(rest: &[u8]) -> [u8; 64] {
+        let mut block = [0; 64];
+        block[..rest.len()].copy_from_slice(rest);
+        block
+    }
+
     fn classify(block: &[u8; 64]) -> ByteMasks;
 
     /// The first bytes of those characters that [`SureLetters`] tells. A classifier may know none of them: what is left
@@ -401,8 +409,14 @@ mod x86 {
 
     impl Classifier for Avx512 {
         #[inline(always)]
-        fn classify(block: &[u8; 64]) -> ByteMasks {
+        fn padded(rest: &[u8]) -> [u8; 64] {
             // SAFETY: the level is only run where its instructions are available (`dispatch`).
+            unsafe { padded_avx512(rest) }
+        }
+
+        #[inline(always)]
+        fn classify(block: &[u8; 64]) -> ByteMasks {
+            // SAFETY: as above.
             unsafe { classify_avx512(block) }
         }
 
@@ -435,6 +449,20 @@ mod x86 {
     fn load_avx512(block: &[u8; 64]) -> __m512i {
         // SAFETY: the load is the block, and takes any alignment.
         unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
+    }
+
+    /// In one load: a copy byte by byte would have to reach memory before it can be loaded as a whole.
+    #[inline]
+    #[target_feature(enable = "avx512bw")]
+    fn padded_avx512(rest: &[u8]) -> [u8; 64] {
+        let in_text = !(!0 << rest.len());
+        let mut block = [0; 64];
+        // SAFETY: of the 64 bytes, only those of `rest` are touched. The store is the block, and takes any alignment.
+        unsafe {
+            let vector = _mm512_maskz_loadu_epi8(in_text, rest.as_ptr().cast());
+            _mm512_storeu_si512(block.as_mut_ptr().cast(), vector);
+        }
+        block
     }
 
     #[inline]
@@ -561,6 +589,10 @@ mod tests {
             assert_eq!(C::classify(self.0), naive(self.0), "{:?}", self.0);
             let sure = C::sure_letters(self.0);
             assert!(sure == 0 || sure == naive_sure_letters(self.0), "{:?}", self.0);
+            for end in 0..64 {
+                let rest = &self.0[..end];
+                assert_eq!(C::padded(rest), std::array::from_fn(|index| *rest.get(index).unwrap_or(&0)));
+            }
             // Any mask will do.
             for mask in self.0.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)) {
                 let mut places = [0; 64];
