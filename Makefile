@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run man test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test test-rust fuzz fuzz-files \
-	lint format docs bench bench-quick bench-micro bench-rebalancing clean
+.PHONY: run man test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test \
+	test-rust test-checked test-asan fuzz fuzz-files lint format docs bench bench-quick bench-micro bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -88,6 +88,19 @@ test-installed:
 test-rust:
 	# Optimised, but without link-time optimisation of a dozen test programs.
 	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 $(CARGO) test --release
+
+# The same with debug assertions and checks for overflow, which stop what would wrap around.
+test-checked:
+	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true \
+		CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true $(CARGO) test --release --target-dir target/checked
+
+# The same under AddressSanitizer, which stops a read or write outside what is allocated. Only a nightly compiler has it.
+test-asan:
+	@rustup toolchain list 2> /dev/null | grep -q ^nightly || \
+		{ echo "a nightly compiler is needed: rustup toolchain install nightly --profile minimal"; exit 1; }
+	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS=-Zsanitizer=address \
+		cargo +nightly test --quiet --release --lib --tests --target-dir target/asan \
+		--target $$(rustc -vV | sed -n 's/^host: //p')
 
 # The properties of the core (fast == slow twin: scanner, counter, special tokens, normaliser, merging, learner, encoder)
 # with new random cases, round after round; a failure is shrunk and printed, and ends it.

@@ -46,7 +46,7 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
                 if position == 64 {
                     starts &= !1; // the first start ends no word
                 }
-                self.batcher.push_mask(position - 64, starts);
+                self.batcher.push_mask::<C>(position - 64, starts);
                 if position >= self.until {
                     break;
                 }
@@ -119,11 +119,11 @@ impl<'a, R: Rules> Blocks<'a, R> {
     #[inline(always)]
     fn read<C: Classifier>(&mut self, position: usize) -> Block {
         let Some(rest) = self.reader.text.get(position..) else { return Block::default() };
-        let mut padded = [0; 64];
+        let padded;
         let (bytes, in_text) = match rest.first_chunk() {
             Some(bytes) => (bytes, !0),
             None => {
-                padded[..rest.len()].copy_from_slice(rest);
+                padded = C::padded(rest);
                 (&padded, ones_below(rest.len()))
             }
         };
@@ -150,7 +150,10 @@ impl<'a, R: Rules> Blocks<'a, R> {
             block.odd = ascii.control & !ascii.space & in_text;
         }
         if ascii.wide != 0 {
-            self.add_wide(position, &mut block);
+            // Other rules have to tell letters from each other.
+            let tell_no_letters = matches!(R::LETTERS, Letters::Any | Letters::WithMarks);
+            let sure = if tell_no_letters { C::sure_letters(bytes) } else { 0 };
+            self.add_wide(position, &mut block, sure);
         }
         let ideographs = block.ideograph | block.ideograph_sign | block.ideograph_gap;
         block.other = in_text & !(block.letter | block.mark | block.number | block.space | block.odd | ideographs);
@@ -159,9 +162,10 @@ impl<'a, R: Rules> Blocks<'a, R> {
 
     /// Put the characters that are not ASCII into their masks. This is where text in other scripts spends its time: one
     /// load for the bytes of a character, one for its class. Letters and marks alternate in many scripts, so these are
-    /// told apart without a branch; numbers and whitespace are rare. So are, among kana and ideographs, signs.
+    /// told apart without a branch; numbers and whitespace are rare. So are, among kana and ideographs, signs. The
+    /// characters that begin at `sure` are letters and not loaded.
     #[inline(always)]
-    fn add_wide(&mut self, position: usize, block: &mut Block) {
+    fn add_wide(&mut self, position: usize, block: &mut Block, sure: u64) {
         let (mut no_letter, mut number, mut space) = (0, 0, 0);
         let letters = if R::LETTERS == Letters::Cased { LETTER } else { word_classes::<R>() };
         let mut add = |class: ClassSet, bytes: u64| {
@@ -188,7 +192,8 @@ impl<'a, R: Rules> Blocks<'a, R> {
         let mut class = self.straddling;
         // The continuation bytes at the very beginning belong to the character before: adding 1 carries through them.
         add(class, block.continuation & !block.continuation.wrapping_add(1));
-        let mut leads = block.wide & !block.continuation;
+        let mut leads = block.wide & !block.continuation & !sure;
+        let last_is_sure = sure > leads;
         while leads != 0 {
             let index = leads.trailing_zeros();
             let length;
@@ -196,7 +201,7 @@ impl<'a, R: Rules> Blocks<'a, R> {
             add(class, ones_below(length) << index);
             leads &= leads - 1;
         }
-        self.straddling = class;
+        self.straddling = if last_is_sure { LETTER } else { class };
         block.letter |= block.wide & !no_letter;
         block.number |= number;
         block.space |= space;

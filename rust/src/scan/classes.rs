@@ -153,7 +153,8 @@ pub fn pieces_map() -> &'static ClassMap {
     })
 }
 
-fn class_of_entry(entry: u8) -> ClassSet {
+/// The class of a run of the generated table.
+pub(super) const fn class_of_entry(entry: u8) -> ClassSet {
     if entry & WHITESPACE != 0 {
         return SPACE; // all of them are of category Z or C, which have no class here
     }
