@@ -1,5 +1,6 @@
 """Tokenizers of any library, by file or name, behind one face."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,12 @@ def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:
     def encode(texts: Sequence[str]) -> Ids:
         return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
 
-    return Tokenizer(name, theirs.get_vocab_size(), encode)
+    # Counted here, since releases from 1.0 on do not tell.
+    value = json.loads(path.read_bytes())
+    entries = value["model"]["vocab"]
+    tokens = set(entries) if isinstance(entries, dict) else {entry[0] for entry in entries}
+    tokens.update(token["content"] for token in value.get("added_tokens") or ())
+    return Tokenizer(name, len(tokens), encode)
 
 
 def _tiktoken_file(path: Path, name: str, pattern: str | None, reason: FormatError) -> Tokenizer:

@@ -28,6 +28,8 @@ class Pattern:
         tokenizers: the texts that mean the same to Oniguruma, the engine in Hugging Face `tokenizers`, where the first
             would not: there `{1,3}+` is not possessive and `$` stands before every line end. Of several, each cuts what
             those before it have left between their matches, and their matches too; with none, nothing is cut.
+            Where release 1.0, which has no engine built in, knows a text of the meaning, it is that one to the letter.
+        tokenizers_digits: behind them stands its `Digits` step, which makes each number a word.
         tiktoken: the text for `fancy-regex`, the engine in `tiktoken`.
         byte_level: the `ByteLevel` pre-tokenizer of `tokenizers` has this pattern built in.
         llama_cpp: the pre-tokenizer of llama.cpp to convert with.
@@ -38,6 +40,7 @@ class Pattern:
     name: str | None = None
     summary: str = ""
     tokenizers: tuple[str, ...] | None = None
+    tokenizers_digits: bool = False
     tiktoken: str | None = None
     byte_level: bool = False
     llama_cpp: str | None = None
@@ -54,6 +57,15 @@ class Pattern:
         return (self.regex,) if self.tokenizers is None else self.tokenizers
 
     @property
+    def tokenizers_steps(self) -> list[dict[str, Any]]:
+        """The steps of the pre-tokenizer in tokenizer.json, but for the one behind them that only writes bytes as letters."""
+        splits: list[dict[str, Any]] = [
+            {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
+            for text in self.tokenizers_regexes
+        ]
+        return splits + [{"type": "Digits", "individual_digits": True}] * self.tokenizers_digits
+
+    @property
     def tiktoken_regex(self) -> str:
         """The text to hand to `tiktoken`."""
         return self.tiktoken or self.regex
@@ -61,7 +73,7 @@ class Pattern:
     @property
     def texts(self) -> tuple[str, ...]:
         """Every text known to mean this pattern by itself."""
-        alone = self.tokenizers_regexes if len(self.tokenizers_regexes) == 1 else ()
+        alone = self.tokenizers_regexes if len(self.tokenizers_steps) == 1 else ()
         return (self.regex, *alone, self.tiktoken_regex, *self.aliases)
 
     def pieces(self, text: str, seconds: float | None = None) -> list[str]:
@@ -198,11 +210,11 @@ GPT2 = Pattern(
     name="gpt2",
     summary="GPT-2's: English contractions in small letters, runs of letters, numbers, others, each with its space",
     regex=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    tokenizers=(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
     # The text `tiktoken` publishes: the possessive forms keep its engine from walking back through long runs.
     tiktoken=r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
     byte_level=True,
     llama_cpp="gpt-2",
-    aliases=(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
 )
 GPT2_MARKS = Pattern(
     name="gpt2-marks",
@@ -298,11 +310,16 @@ def _with_digits(pattern: Pattern, digits: str) -> Pattern:
     def changed(text: str) -> str:
         return str(_NUMBERS.sub(lambda _: DIGITS[digits], text))
 
+    # Their words with numbers in them hold nothing else but a space, so that they can be cut once more; and `tokenizers`
+    # 1.0 knows their texts, and not those with another rule for numbers.
+    twice = digits == "digits1" and pattern in (GPT2, O200K)
+    tokenizers = None if pattern.tokenizers is None else tuple(map(changed, pattern.tokenizers))
     return Pattern(
         name=f"{pattern.name}+{digits}",
         summary=f"as {pattern.name}, numbers by {digits}",
         regex=changed(pattern.regex),
-        tokenizers=None if pattern.tokenizers is None else tuple(map(changed, pattern.tokenizers)),
+        tokenizers=pattern.tokenizers_regexes if twice else tokenizers,
+        tokenizers_digits=twice,
         tiktoken=pattern.tiktoken and changed(pattern.tiktoken),
     )
 
@@ -337,7 +354,11 @@ _OTHER_NAMES = {
 KNOWN_NAMES = ", ".join(name for name in PATTERNS if "+" not in name)
 """The names to choose from, for messages; `+digits1` and so on go with all but the last."""
 _BY_TEXT = {text: pattern for pattern in PATTERNS.values() for text in pattern.texts}
-_BY_SPLITS = {pattern.tokenizers_regexes: pattern for pattern in PATTERNS.values() if not pattern.byte_level}
+_BY_SPLITS = {
+    (pattern.tokenizers_regexes, pattern.tokenizers_digits): pattern
+    for pattern in PATTERNS.values()
+    if not pattern.byte_level
+}
 
 
 @functools.cache
@@ -375,19 +396,22 @@ def find(text: str) -> Pattern:
     return Pattern(text)
 
 
-def find_splits(texts: Sequence[str]) -> Pattern:
-    """The pattern of the texts that `tokenizers` splits by, one after another: see `Pattern.tokenizers_regexes`.
+def find_splits(texts: Sequence[str], digits: bool = False) -> Pattern:
+    """The pattern of the texts that `tokenizers` splits by, one after another: see `Pattern.tokenizers_steps`.
+
+    Args:
+        texts: the texts.
+        digits: whether each number is cut off behind them.
 
     Raises:
-        UsageError: several texts that no named pattern has, or one that does not compile.
+        UsageError: several steps that no named pattern has, or a text that does not compile.
     """
-    if tuple(texts) in _BY_SPLITS:
-        return _BY_SPLITS[tuple(texts)]
-    if len(texts) == 1:
+    if (tuple(texts), digits) in _BY_SPLITS:
+        return _BY_SPLITS[tuple(texts), digits]
+    if len(texts) == 1 and not digits:
         return find(texts[0])
-    raise UsageError(
-        f"text is cut {len(texts)} times, by {' and then '.join(map(repr, texts))}, as no pattern here does."
-    )
+    steps = [*map(repr, texts), *["digits"] * digits]
+    raise UsageError(f"text is cut {len(steps)} times, by {' and then '.join(steps)}, as no pattern here does.")
 
 
 def surrogate_error(text: str) -> UsageError:

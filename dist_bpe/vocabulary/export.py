@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from dist_bpe.errors import ExportError, UsageError
-from dist_bpe.pretokenize.checks import PROBES, differs_in_tiktoken, differs_in_tokenizers, panics_as_errors
+from dist_bpe.pretokenize.checks import (
+    PROBES,
+    NoEngineError,
+    differs_in_tiktoken,
+    differs_in_tokenizers,
+    panics_as_errors,
+)
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.storage.files import RunPath, parse_path
 from dist_bpe.storage.layout import MANIFEST
@@ -113,10 +119,18 @@ def verify(
         for name, check in readable.items():
             shown = " + ".join(FORMATS[name].files[:2] if name != "tokenizers" else FORMATS[name].files[:1])
             reason = _cannot_compare(vocabulary.data, name)
+            try:
+                if not reason:
+                    _compare_cuts(library, shown, vocabulary.pattern)
+            except NoEngineError:
+                named = vocabulary.pattern.name or repr(vocabulary.pattern.regex)
+                reason = (
+                    f"since this release has no regex engine and the pattern {named} is none of those that it knows; "
+                    "releases before 1.0 read the file"
+                )
             if reason:
                 done.append(f"{shown} not compared, {reason}")
                 continue
-            _compare_cuts(library, shown, vocabulary.pattern)
             carried = "normalization" in FORMATS[name].carries
             given = texts if carried else [vocabulary.normalize(text) for text in texts]
             _compare_ids(library, shown, folder, check, vocabulary, given, expected)
@@ -186,7 +200,10 @@ def refuse_uncarried(
             asked = libraries is not None and library in libraries and library in format.libraries
             if not asked or "pattern" not in format.carries or _version(library) is None:
                 continue
-            reason = _differs(library, pattern)
+            try:
+                reason = _differs(library, pattern)
+            except NoEngineError:
+                continue
             if reason:
                 refused[format.name] = reason
                 break
@@ -211,10 +228,16 @@ def _version(library: str) -> str | None:
 
 @functools.cache
 def _differs(library: str, pattern: Pattern) -> str:
-    """How a library's engine cuts the probes otherwise than we do; empty if it does not."""
+    """How a library's engine cuts the probes otherwise than we do; empty if it does not.
+
+    Raises:
+        NoEngineError: it has none for this pattern.
+    """
     differs = differs_in_tiktoken if library == "tiktoken" else differs_in_tokenizers
     try:
         text = differs(pattern, PROBES)
+    except NoEngineError:
+        raise
     except ValueError as error:
         return f"{library} cannot read it ({error})"
     if text is None:
