@@ -251,6 +251,15 @@ QWEN2 = Pattern(
     regex=LLAMA3.regex.replace(r"\p{N}{1,3}", r"\p{N}"),
     llama_cpp="qwen2",
 )
+QWEN35 = Pattern(
+    name="qwen3.5",
+    summary="Qwen 3.5's: as qwen2, but marks belong to letters",
+    regex=(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    llama_cpp="qwen35",
+)
 O200K = Pattern(
     name="o200k",
     summary="GPT-4o's: as llama3, but marks belong to letters, a capital after a small letter begins a word",
@@ -260,6 +269,33 @@ O200K = Pattern(
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
     llama_cpp="gpt-4o",
+)
+TEKKEN = Pattern(
+    name="tekken",
+    summary="Mistral's Tekken: as o200k, but contractions are cut like other words, and every digit is a word",
+    regex=O200K.regex.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "").replace(r"\p{N}{1,3}", r"\p{N}"),
+    llama_cpp="tekken",
+)
+# Moonshot AI publishes intersections of classes, `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`, which `regex` reads in another
+# mode only: there each is written as all but the other categories.
+_KIMI = (
+    r"[\p{Han}]+"
+    r"|[^\r\n\p{L}\p{N}]?[UPPER]*[LOWER]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[UPPER]+[LOWER]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_KIMI_PUBLISHED = _KIMI.replace("UPPER", r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]").replace(
+    "LOWER", r"\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]"
+)
+KIMI_K2 = Pattern(
+    name="kimi-k2",
+    summary="Kimi K2's: as o200k, but runs of Han characters are words of their own, and slashes join nothing",
+    regex=_KIMI.replace("UPPER", r"^\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}").replace(
+        "LOWER", r"^\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}\p{Han}"
+    ),
+    tokenizers=(_KIMI_PUBLISHED,),
+    tiktoken=_KIMI_PUBLISHED,
+    llama_cpp="kimi-k2",
 )
 # DeepSeek-V3 cuts three times: at numbers, at runs of kana and ideographs, and what is left by its third expression,
 # for which a text then ends before a number or an ideograph. In one expression that is written out: what the range
@@ -330,11 +366,14 @@ def _variants() -> Iterator[Pattern]:
         "cl100k": ("digits3",),
         "llama3": ("digits3", "digits1"),  # the latter is qwen2
         "qwen2": tuple(DIGITS),  # llama3's, but its own
+        "qwen3.5": ("digits1",),
         "o200k": ("digits3",),
+        "tekken": ("digits1",),
+        "kimi-k2": tuple(DIGITS),  # numbers are among its Han characters too
         "deepseek3": ("digits3",),
         "none": tuple(DIGITS),
     }
-    for pattern in (GPT2, GPT2_MARKS, CL100K, LLAMA3, QWEN2, O200K, DEEPSEEK3, NONE):
+    for pattern in (GPT2, GPT2_MARKS, CL100K, LLAMA3, QWEN2, QWEN35, O200K, TEKKEN, KIMI_K2, DEEPSEEK3, NONE):
         yield pattern
         yield from (_with_digits(pattern, digits) for digits in DIGITS if digits not in has.get(str(pattern.name), ()))
 
@@ -348,11 +387,14 @@ _OTHER_NAMES = {
     "qwen2+digits1": "qwen2",
     "qwen2+digits3": "llama3",
     "qwen2+digits3r": "llama3+digits3r",
+    "qwen3.5+digits1": "qwen3.5",
     "o200k+digits3": "o200k",
+    "tekken+digits1": "tekken",
+    "kimi-k2+digits3": "kimi-k2",
     "deepseek3+digits3": "deepseek3",
 }
 KNOWN_NAMES = ", ".join(name for name in PATTERNS if "+" not in name)
-"""The names to choose from, for messages; `+digits1` and so on go with all but the last."""
+"""The names to choose from, for messages; `+digits1` and so on go with all but the last and `kimi-k2`."""
 _BY_TEXT = {text: pattern for pattern in PATTERNS.values() for text in pattern.texts}
 _BY_SPLITS = {
     (pattern.tokenizers_regexes, pattern.tokenizers_digits): pattern
@@ -381,8 +423,8 @@ def find(text: str) -> Pattern:
         raise UsageError(f"the pattern is empty; name one ({KNOWN_NAMES}) or give a regular expression.")
     if regex.fullmatch(r"[A-Za-z][\w.-]*(?:\+digits\w*)*", text):
         raise UsageError(
-            f"unknown pattern {text!r}; the known names are: {KNOWN_NAMES}, and all but none with "
-            f"+{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look "
+            f"unknown pattern {text!r}; the known names are: {KNOWN_NAMES}, and all but none and "
+            f"kimi-k2 with +{', +'.join(DIGITS)} behind. Anything else is read as a regular expression, which this does not look "
             f"like (write (?:{text}) if it is one)."
         )
     if any("\ud800" <= character <= "\udfff" for character in text):
