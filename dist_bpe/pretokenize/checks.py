@@ -171,8 +171,8 @@ class NoEngineError(ValueError):
 def differs_in_tokenizers(pattern: Pattern, texts: Iterable[str]) -> str | None:
     """The first of some texts that Hugging Face `tokenizers` cuts otherwise by a pattern.
 
-    Releases from 1.0 on show no cuts, only ids. So the words are a vocabulary of whole words, in a file for the library's
-    own reader: what is none of them has the id 0, and other words have other ids.
+    Releases from 1.0 on show no cuts, only ids. So the words are a vocabulary of whole words, in a file for the
+    library's own reader: what is none of them has the id 0, and other words have other ids.
 
     Raises:
         ImportError: it is not installed.
@@ -281,8 +281,9 @@ PROBES: tuple[str, ...] = (
     # Digits: one to seven, with separators, of other scripts, fractions, Roman numerals, ideographs.
     "1 12 123 1234 12345 123456 1234567 3.14159 1,000,000 0x1F 007 2e10",
     "½ ²³ Ⅷ ٣٤٥٦ ३४५६ 〇一二三 ①② 𝟘𝟙𝟚𝟛",
-    # Apostrophes: contractions in both cases, U+017F (an s to engines that fold case), typographic, stacked.
-    "don't DON'T I'll I'LL we've WE'VE you're'd it's IT'S a'ſ 'tis ''s 'rE o’clock '",
+    # Apostrophes: contractions in both cases, typographic, stacked; U+017F, an s to engines that fold case.
+    "don't DON'T I'll I'LL we've WE'VE you're'd it's IT'S 'tis ''s 'rE o’clock '",
+    "a'ſ 12",
     # White space: runs before words, at line ends, before the end, alone; the kinds engines disagree on.
     "a  b   c    d\n\n\ne \n f\t\t g",
     "a\r\n\r\nb\rc \r\n d\n \n",

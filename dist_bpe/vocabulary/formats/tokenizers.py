@@ -163,7 +163,7 @@ def _adds_nothing(step: Any) -> bool:
 
 
 def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
-    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split`, `Digits` one by one if at all,
+    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split`, perhaps `Digits` one by one,
     and `ByteLevel` without.
     """
     match _steps(pre_tokenizer, "pretokenizers"):
