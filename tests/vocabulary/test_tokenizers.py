@@ -6,6 +6,7 @@ reads the patterns that it knows.
 
 import importlib.metadata
 import json
+import os
 import random
 import re
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from conftest import random_document
 from vocabularies import CORPUS, learned
 
+import dist_bpe
 from dist_bpe.errors import ExportError, UsageError
 from dist_bpe.evaluation.tokenizers import open_tokenizer
 from dist_bpe.pretokenize.checks import PROBES, NoEngineError, differs_in_tokenizers, warnings_for
@@ -140,14 +142,17 @@ def test_without_the_library(tmp_path: Path) -> None:
         "    if name == 'tokenizers': raise m.PackageNotFoundError(name)\n"
         "    return version(name)\n"
         "m.version = none; sys.modules['tokenizers'] = None\n"
-        "sys.path.insert(0, 'tests')\n"
         "from vocabularies import learned\n"
         "from dist_bpe.vocabulary.export import export\n"
         "from dist_bpe.vocabulary.vocabulary import Vocabulary\n"
         "print(export(Vocabulary(learned(merges=9)), sys.argv[1])['tokenizers'])"
     )
-    root = Path(__file__).parents[2]
+    tests, package = Path(__file__).parents[1], Path(str(dist_bpe.__file__)).parents[1]
     found = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "v"], check=True, capture_output=True, text=True, cwd=root
+        [sys.executable, "-c", code, tmp_path / "v"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{tests}:{package}"},
     )
     assert found.stdout.strip() == "not verified: not installed (pip install 'dist_bpe[verify]')"
