@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run man test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test \
-	test-rust test-checked test-asan fuzz fuzz-files lint format docs bench bench-quick bench-micro bench-rebalancing clean
+.PHONY: run man test dist test-installed test-tokenizers-1 test-faults test-syscalls test-large test-cluster test-hosts \
+	compose-test test-rust test-checked test-asan fuzz fuzz-files lint format docs bench bench-quick bench-micro \
+	bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -83,6 +84,18 @@ test-installed:
 		rm -rf build/installed && $(PYTHON) -m venv build/installed && \
 		build/installed/bin/python -m pip install --quiet "$$file[verify]" pytest pytest-timeout hypothesis django && \
 		(cd tests && ../build/installed/bin/python -m pytest cli/test_commands.py counting/test_table.py vocabulary/test_vocabulary.py test_releases.py) || exit 1; done
+
+# Exports as the candidate of `tokenizers` 1.0 reads them, in an environment with it and with this package as a wheel:
+# half a minute, and the build.
+TOKENIZERS_1 := .venv-tokenizers-1
+test-tokenizers-1: $(VENV)/.tools
+	rm -rf build/tokenizers-1 && $(BIN)/maturin build --quiet --release --locked --out build/tokenizers-1
+	$(PYTHON) -m venv $(TOKENIZERS_1)
+	grep -v '^tokenizers==' constraints.txt > build/tokenizers-1/constraints.txt
+	$(TOKENIZERS_1)/bin/python -m pip install --quiet --force-reinstall --no-deps build/tokenizers-1/*.whl
+	$(TOKENIZERS_1)/bin/python -m pip install --quiet -c build/tokenizers-1/constraints.txt build/tokenizers-1/*.whl \
+		tokenizers==1.0.0rc3 tiktoken pytest pytest-timeout hypothesis
+	cd tests && ../$(TOKENIZERS_1)/bin/python -m pytest vocabulary/test_tokenizers.py
 
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
@@ -170,4 +183,4 @@ bench-rebalancing: $(VENV)/.bench
 	$(BIN)/python benchmarks/rebalancing.py benchmarks/.work/parallel
 
 clean:
-	rm -rf $(VENV) $(CLUSTER) rust/target build dist corpus corpus.tmp run dist_bpe/*.so
+	rm -rf $(VENV) $(CLUSTER) $(TOKENIZERS_1) rust/target build dist corpus corpus.tmp run dist_bpe/*.so

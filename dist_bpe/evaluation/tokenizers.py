@@ -1,5 +1,6 @@
 """Tokenizers of any library, by file or name, behind one face."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,12 @@ def _of_tokenizers(theirs: Any, name: str) -> Tokenizer:
         finally:
             theirs.encode_special_tokens = before
 
-    return Tokenizer(name, theirs.get_vocab_size(), encode)
+    # Counted here, since releases from 1.0 on do not tell.
+    value = json.loads(theirs.to_str())
+    entries = value["model"]["vocab"]
+    tokens = set(entries) if isinstance(entries, dict) else {entry[0] for entry in entries}
+    tokens.update(token["content"] for token in value.get("added_tokens") or ())
+    return Tokenizer(name, len(tokens), encode)
 
 
 def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:

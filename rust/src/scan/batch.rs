@@ -82,6 +82,11 @@ impl<'a> Batcher<'a> {
         }
     }
 
+    /// Where the last word ended.
+    pub fn last_end(&self) -> usize {
+        self.base + self.bounds[self.len - 1] as usize
+    }
+
     /// Pass on what is left, and tell where the last word ended.
     pub fn finish(mut self) -> usize {
         self.deliver();
