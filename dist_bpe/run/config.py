@@ -26,13 +26,6 @@ def _plain_name(name: str | None) -> str | None:
     return name
 
 
-def _writable_name(path: str) -> str:
-    """A path that can stand in a manifest, and in Arrow's calls."""
-    if any("\ud800" <= character <= "\udfff" for character in path):
-        raise ValueError("its name is not UTF-8: choose another")
-    return path
-
-
 class ExportOptions(Options):
     """What is written, and checked."""
 
@@ -61,7 +54,7 @@ class RunConfig(ExportOptions):
     """A whole run, as `dist-bpe train run.toml` reads it."""
 
     sources: list[Source] = Field(min_length=1)
-    output: Annotated[str, AfterValidator(_writable_name)]
+    output: str
     count: CountOptions = Field(default_factory=CountOptions)
     learn: LearnOptions | None = None
     engine: EngineOptions = Field(default_factory=EngineOptions)
