@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 RUST := $(shell find rust -name '*.rs' -not -path 'rust/target/*') rust/Cargo.toml rust/Cargo.lock
 CARGO := cargo --quiet
 
-.PHONY: run test dist test-installed test-faults test-syscalls test-large test-cluster test-hosts compose-test test-rust fuzz fuzz-files \
-	lint format bench bench-quick bench-micro bench-rebalancing clean
+.PHONY: run man test dist test-installed test-tokenizers-1 test-faults test-syscalls test-large test-cluster test-hosts \
+	compose-test test-rust test-checked test-asan fuzz fuzz-files lint format docs bench bench-quick bench-micro \
+	bench-rebalancing clean
 
 # The package itself, built in place. The stamps keep a second `make` from doing any of it again.
 $(VENV)/.tools: constraints.txt pyproject.toml
@@ -84,10 +85,35 @@ test-installed:
 		build/installed/bin/python -m pip install --quiet "$$file[verify]" pytest pytest-timeout hypothesis django && \
 		(cd tests && ../build/installed/bin/python -m pytest cli/test_commands.py counting/test_table.py vocabulary/test_vocabulary.py test_releases.py) || exit 1; done
 
+# Exports as the candidate of `tokenizers` 1.0 reads them, in an environment with it and with this package as a wheel:
+# half a minute, and the build.
+TOKENIZERS_1 := .venv-tokenizers-1
+test-tokenizers-1: $(VENV)/.tools
+	rm -rf build/tokenizers-1 && $(BIN)/maturin build --quiet --release --locked --out build/tokenizers-1
+	$(PYTHON) -m venv $(TOKENIZERS_1)
+	grep -v '^tokenizers==' constraints.txt > build/tokenizers-1/constraints.txt
+	$(TOKENIZERS_1)/bin/python -m pip install --quiet --force-reinstall --no-deps build/tokenizers-1/*.whl
+	$(TOKENIZERS_1)/bin/python -m pip install --quiet -c build/tokenizers-1/constraints.txt build/tokenizers-1/*.whl \
+		tokenizers==1.0.0rc3 tiktoken pytest pytest-timeout hypothesis
+	cd tests && ../$(TOKENIZERS_1)/bin/python -m pytest vocabulary/test_tokenizers.py
+
 # The native core alone: its twins, properties and levels; no interpreter needed.
 test-rust:
 	# Optimised, but without link-time optimisation of a dozen test programs.
 	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 $(CARGO) test --release
+
+# The same with debug assertions and checks for overflow, which stop what would wrap around.
+test-checked:
+	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true \
+		CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true $(CARGO) test --release --target-dir target/checked
+
+# The same under AddressSanitizer, which stops a read or write outside what is allocated. Only a nightly compiler has it.
+test-asan:
+	@rustup toolchain list 2> /dev/null | grep -q ^nightly || \
+		{ echo "a nightly compiler is needed: rustup toolchain install nightly --profile minimal"; exit 1; }
+	cd rust && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 RUSTFLAGS=-Zsanitizer=address \
+		cargo +nightly test --quiet --release --lib --tests --target-dir target/asan \
+		--target $$(rustc -vV | sed -n 's/^host: //p')
 
 # The properties of the core (fast == slow twin: scanner, counter, special tokens, normaliser, merging, learner, encoder)
 # with new random cases, round after round; a failure is shrunk and printed, and ends it.
@@ -98,6 +124,11 @@ fuzz:
 	cd rust && end=$$(( $$(date +%s) + $(FUZZ_SECONDS) )) && while [ $$(date +%s) -lt $$end ]; do \
 		CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 PROPTEST_CASES=5000 \
 		$(CARGO) test --release --lib --tests -- $(PROPERTIES) || exit 1; done
+
+# What is made from the options and commands, and published with the package.
+man: $(VENV)/.built
+	$(BIN)/python -m dist_bpe.cli.manual > dist_bpe.data/data/share/man/man1/dist-bpe.1
+	$(BIN)/python -c "from dist_bpe.run.config import json_schema; from dist_bpe.storage.files import to_json; print(to_json(json_schema()).decode(), end='')" > docs/run.schema.json
 
 # Damaged twins of every kind of file that is read: sources, lists of words, tables, mixtures, vocabularies; ten minutes for
 # each of three files of tests, or FUZZ_SECONDS. A failure names its seed.
@@ -119,6 +150,17 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	cd rust && cargo fmt
+
+# The documentation as a site, build/site/index.html: any warning ends it, and so does a page that would load a font, a
+# script or a picture from another host. The package itself is not needed.
+$(VENV)/.docs: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet -c constraints.txt --group docs
+	@touch $@
+
+# Without --quiet, under which mkdocs counts no warnings and --strict lets them pass.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	! grep -rE --include='*.html' '<(script|link|img|iframe|source)[^>]* (src|href)="?(https?:)?//' build/site
 
 $(VENV)/.bench: $(VENV)/.built
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
@@ -143,4 +185,4 @@ bench-rebalancing: $(VENV)/.bench
 	$(BIN)/python benchmarks/rebalancing.py benchmarks/.work/parallel
 
 clean:
-	rm -rf $(VENV) $(CLUSTER) rust/target build dist corpus corpus.tmp run dist_bpe/*.so
+	rm -rf $(VENV) $(CLUSTER) $(TOKENIZERS_1) rust/target build dist corpus corpus.tmp run dist_bpe/*.so

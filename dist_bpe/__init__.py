@@ -24,7 +24,9 @@ from dist_bpe.errors import (
 )
 
 if TYPE_CHECKING:
-    from dist_bpe.api import count, import_counts, learn
+    from dist_bpe.api.making import add, count, import_counts, learn, plan, train
+    from dist_bpe.api.measuring import balance, compare, evaluate, split
+    from dist_bpe.api.using import encode, export
     from dist_bpe.corpus.source import Source
     from dist_bpe.counting.options import WordList
     from dist_bpe.counting.table import CountTable
@@ -43,9 +45,9 @@ _HOME = {
     "UniMax": "learning.mixture",
     "Vocabulary": "vocabulary.vocabulary",
     "WordList": "counting.options",
-    "count": "api",
-    "import_counts": "api",
-    "learn": "api",
+    **dict.fromkeys(("add", "count", "import_counts", "learn", "plan", "train"), "api.making"),
+    **dict.fromkeys(("balance", "compare", "evaluate", "split"), "api.measuring"),
+    **dict.fromkeys(("encode", "export"), "api.using"),
 }
 
 __all__ = [
@@ -67,9 +69,18 @@ __all__ = [
     "UsageError",
     "Vocabulary",
     "WordList",
+    "add",
+    "balance",
+    "compare",
     "count",
+    "encode",
+    "evaluate",
+    "export",
     "import_counts",
     "learn",
+    "plan",
+    "split",
+    "train",
 ]
 
 
@@ -79,3 +90,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The public names, also those that are not loaded yet."""
+    return ["__version__", *__all__]

@@ -17,6 +17,19 @@ import errno
 import os
 import re
 
+#: What the command line ends with, and what each means; docs/command-line.md and --help show this table.
+EXIT_CODES = {
+    0: "done",
+    1: "another library fails, a defect of ours, or nobody reads what is printed",
+    2: "an option, a pattern, a size or an input that cannot work: found before work",
+    3: "a file or row that cannot be counted, or a place that does not answer: found while reading",
+    4: "a vocabulary or count-table file that is damaged or of another layout",
+    5: "a library reads an exported file otherwise than we do",
+    6: "a run folder that holds something else than the command needs, or a limit of the machine: memory, disk",
+    7: "a count past 2^64 - 1",
+    130: "Ctrl-C; what was finished is kept, and the same command goes on",
+    143: "SIGTERM, likewise",
+}
 # What messages, also those of other libraries, may quote of a URI: its login, and a signature among its options. One
 # slash is enough, since a path made of a URI has lost the other; a secret may have slashes; a port is none.
 _LOGIN = re.compile(r"(?<=:/)(/?)(?:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@")
@@ -52,6 +65,18 @@ class DistBpeError(Exception):
     """Base of all errors raised on purpose. One string argument, so that it pickles across process borders."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show of it: the first time the sentence, and after that, with `%tb`, where it rose.
+
+        In a script, and in `traceback`, it stands as any other error does.
+        """
+        if not self.__dict__.get("_shown"):
+            self.__dict__["_shown"] = True
+            return [f"{type(self).__name__}: {printable(str(self))}", "(%tb shows where it was raised)"]
+        import traceback
+
+        return "".join(traceback.format_exception(self)).splitlines()
 
 
 class UsageError(DistBpeError):

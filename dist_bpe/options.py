@@ -6,9 +6,12 @@ follow from the model.
 """
 
 import functools
+import inspect
+import operator
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
@@ -43,6 +46,9 @@ class Flag:
         repeated: the flag is given once for each element of a list, or as NAME=VALUE once for each entry of a table.
         none: another flag, which empties the list.
         cli: whether there is a flag at all.
+        choices: values that a shell completes, where the type does not list them.
+        file: whether it can stand in a TOML file.
+        example: a value that may stand there, for an option whose default is none.
     """
 
     name: str | None = None
@@ -51,6 +57,9 @@ class Flag:
     repeated: bool = False
     none: str | None = None
     cli: bool = True
+    choices: tuple[str, ...] = ()
+    file: bool = True
+    example: Any = None
 
     def __call__(self, schema: dict[str, Any]) -> None:
         """Leave the JSON schema as it is; pydantic keeps a callable with each field for this purpose alone."""
@@ -66,13 +75,16 @@ def option(
     repeated: bool = False,
     none: str | None = None,
     cli: bool = True,
+    choices: Sequence[str] = (),
+    file: bool = True,
+    example: Any = None,
     **limits: Any,
 ) -> Any:
     """Declare an option: its default, its meaning in a sentence, how the command line shows it (see `Flag`), limits.
 
     The limits are those of `pydantic.Field`, such as ge=1.
     """
-    extra = Flag(flag, metavar, shown, repeated, none, cli)
+    extra = Flag(flag, metavar, shown, repeated, none, cli, tuple(choices), file, example)
     # An instance as the default would have its model's validator built at once; a `default_factory` waits.
     defaults = {} if "default_factory" in limits else {"default": default}
     return Field(**defaults, description=help, json_schema_extra=extra, **limits)
@@ -156,7 +168,31 @@ def in_one_sentence(cls: T) -> T:
             ) from None
 
     cls.__init__ = __init__
+    if issubclass(cls, BaseModel):
+        # pydantic's own comes when the validator is built, and shows the validators in it.
+        cls.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if field.is_required() else field.default,
+                    annotation=plain_type(field.annotation),
+                )
+                for name, field in fields_of(cls).items()
+            ]
+        )
     return cls
+
+
+def plain_type(annotation: Any) -> Any:
+    """A field's type without what pydantic is told of it."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return plain_type(arguments[0])
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, map(plain_type, arguments))
+    generic: Any = origin
+    return generic[tuple(map(plain_type, arguments))] if isinstance(origin, type) else annotation
 
 
 def sentence_of(
@@ -174,6 +210,8 @@ def sentence_of(
         return f"{where}{colon}unknown option {name!r}; known here are: {', '.join(names)}."
     if problem["type"] in ("missing", "missing_argument"):
         return f"{where}{colon}the option {name!r} is missing."
+    if problem["type"] in ("byte_size", "byte_size_unit"):
+        problem["msg"] = "it should be a size such as 500MB or 16GB"
     message = problem["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
     message = f"{where}{colon}{name}{': ' if name else ''}{message.replace('Input should', 'it should')}"
     given = problem["input"]

@@ -1,7 +1,8 @@
 """What the user sees while work goes on: bars on a terminal, plain lines in a log, JSON for machines, or nothing.
 
-Each stage says that it began at once, and from then on moves at least every few seconds. Each stage's seconds and peak
-memory are kept for the closing summary. All that happens is an event with a name and fields (docs/observing.md).
+Bars and events say at once that a stage began; a line says it after a second, so that short stages take one line. From
+then on something moves at least every few seconds. Each stage's seconds and peak memory are kept for the closing
+summary. All that happens is an event with a name and fields (docs/observing.md).
 """
 
 import contextlib
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 
+# A stage that ends before this has one line instead of two.
+LINE_AFTER_SECONDS = 1.0
 LINE_EVERY_SECONDS = 3.0
 # Machines add up what they read, and somebody pays for it.
 JSON_EVERY_SECONDS = 30.0
@@ -49,6 +52,11 @@ def json_line(event: str, text: str | None = None, level: str = "info", **fields
 def line(text: str) -> None:
     """Write a line for people to standard error: in one line, without secrets and without what acts on a terminal."""
     _print(printable(text))
+
+
+def timed_line(text: str) -> None:
+    """Write a line of a log: the same, after the time of day where the machine is."""
+    line(f"{datetime.now():%H:%M:%S} {text}")  # people compare it with their clock
 
 
 def _print(text: str) -> None:
@@ -141,7 +149,8 @@ class Stage:
         self._bars = bars
         self._task = bars.add_task(name, total=total, note="") if bars else None
         self._began = time.monotonic()
-        progress.tell("stage_began", self._line("…"), stage=name, total=total, unit=unit)
+        text = None if progress.style == "lines" else self._line("…")
+        progress.tell("stage_began", text, stage=name, total=total, unit=unit)
 
     def _amount(self, count: int) -> str:
         return human_bytes(count) if self.unit == "bytes" else several(count, self.unit.removesuffix("s"))
@@ -159,6 +168,10 @@ class Stage:
 
     def tick(self, ended: threading.Event, every_seconds: float) -> None:
         """Tell how far it is every few seconds until the stage ends, also while nothing advances."""
+        if self._progress.style == "lines":
+            if ended.wait(LINE_AFTER_SECONDS):
+                return
+            timed_line(f"{self.name}: …")
         while not ended.wait(every_seconds):
             share = f" of {self._amount(self.total)} ({self.done / self.total:.0%})" if self.total else ""
             note = f", {self.text}" if self.text else ""
@@ -234,8 +247,8 @@ class Progress:
         if self.style == "json":
             json_line(event, text, **self.fields, **fields)
         elif text is not None and (self.style != "silent" or event == "warning"):
-            warning = "warning: " if event == "warning" else ""
-            line(f"{warning}{text}")
+            write = timed_line if self.style == "lines" else line
+            write(f"warning: {text}" if event == "warning" else text)
 
     @contextlib.contextmanager
     def standard_output(self) -> Iterator[None]:

@@ -129,6 +129,43 @@ def test_the_image_is_pinned_and_not_of_root() -> None:
     assert not re.search(r"amd64|x86_64|aarch64|arm64", steps)
 
 
+def test_the_dashboard_shows_every_metric_and_no_other() -> None:
+    from ray.util.metrics import Counter, Histogram
+
+    from dist_bpe.engine.metrics import PREFIX, Metrics
+
+    board = json.loads((JOBS / "grafana.json").read_text())
+    assert {"datasource", "run"} == {variable["name"] for variable in board["templating"]["list"]}
+    queries = []
+    for panel in board["panels"]:
+        assert panel["title"]
+        assert panel["description"]
+        for part in (panel, *panel["targets"]):
+            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        queries += [target["expr"] for target in panel["targets"]]
+    # As Ray serves them: its prefix, and the endings of Prometheus for each kind.
+    ends = {Counter: "_total", Histogram: "_bucket"}
+    made = {f"ray_{PREFIX}{name}{ends.get(type(metric), '')}" for name, metric in Metrics("r")._metrics.items()}
+    assert {name for query in queries for name in re.findall(r"ray_\w+", query)} == made
+    for query in queries:
+        assert query.count("{") == query.count('run="$run"'), query
+        assert query.count("(") == query.count(")"), query
+    # No two panels lie on each other.
+    places = [panel["gridPos"] for panel in board["panels"]]
+    cells = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    # What docs/observing.md lists is made, and the other way round; "`dist_bpe_a`, `_b`" is two names.
+    table = (ROOT / "docs" / "observing.md").read_text().partition("## Metrics")[2]
+    listed = {
+        PREFIX + name.removeprefix("dist_bpe").removeprefix("_")
+        for cell in re.findall(r"^\| (`.*?`) \|", table, re.M)
+        for name in re.findall(r"`(\w+)", cell)
+    }
+    assert listed == {PREFIX + name for name in Metrics("r")._metrics}
+
+
 @pytest.fixture(scope="module")
 def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Parquet files en, de, fi, and a parallel set of the first two."""

@@ -1,11 +1,9 @@
 """The package as a whole: its public names, its documents, its commands, and what Ctrl-C leaves."""
 
 import ast
-import doctest
 import inspect
 import json
 import operator
-import os
 import pkgutil
 import random
 import re
@@ -19,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pages import Session, blocks, follow, started
 
 import dist_bpe
 from dist_bpe import errors
@@ -35,8 +34,10 @@ def test_public_names() -> None:
     assert dist_bpe.__all__ == [
         "AccessError", "CountOverflowError", "CountTable", "DataError", "DistBpeError", "ExportError", "FormatError",
         "Mixture", "NetworkError", "RunError", "Source", "SourceError", "SpecialToken", "Temperature", "UniMax",
-        "UsageError", "Vocabulary", "WordList", "count", "import_counts", "learn",
+        "UsageError", "Vocabulary", "WordList", "add", "balance", "compare", "count", "encode", "evaluate", "export",
+        "import_counts", "learn", "plan", "split", "train",
     ]  # fmt: skip
+    assert set(dist_bpe.__all__) < set(dir(dist_bpe))
     for name in dist_bpe.__all__:
         value = getattr(dist_bpe, name)
         assert value.__doc__, name
@@ -133,41 +134,6 @@ def test_links_between_documents_lead_somewhere() -> None:
         assert f"(docs/{page.name})" in README, page.name
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
-    """The fenced blocks of a page in their order: (language, content)."""
-    return re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
-
-
-def started(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A command in a folder, with the `dist-bpe` of this environment; it has to succeed."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, (command, ran.stderr)
-    return ran
-
-
-class Session:
-    """The `>>>` examples of a page, one session through all its blocks; what is shown has to be what comes out."""
-
-    def __init__(self, page: str) -> None:
-        self.page = page
-        self.names: dict[str, object] = {"__name__": "__main__"}
-
-    def run(self, block: str) -> None:
-        test = doctest.DocTestParser().get_doctest(block, self.names, self.page, self.page, None)
-        assert test.examples
-        told: list[str] = []
-        flags = doctest.ELLIPSIS
-        results = doctest.DocTestRunner(optionflags=flags).run(test, out=told.append, clear_globs=False)
-        self.names = test.globs
-        assert results.failed == 0, "".join(told)
-
-
-def masked(line: str) -> str:
-    """A line of output without what differs between machines: numbers with their units, and spaces."""
-    return " ".join(re.sub(r"\d[\d.,]*(%| [kMG]?B\b)?", "#", line).split())
-
-
 def test_documents_name_what_is_there() -> None:
     """Every file and every module that a document names in code type is one of today."""
     makefile = (ROOT / "Makefile").read_text()
@@ -210,19 +176,7 @@ def test_readme_commands_and_python(tmp_path: Path, documents: list[str]) -> Non
 def test_the_tutorial_says_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands and Python in their order, in one folder; a block of text shows lines of the output before it."""
     monkeypatch.chdir(tmp_path)
-    session = Session("tutorial.md")
-    output: set[str] = set()
-    for language, block in blocks((ROOT / "docs" / "tutorial.md").read_text()):
-        if language == "pycon":
-            session.run(block)
-        elif language == "python":
-            started([sys.executable, "-c", block], tmp_path)
-        elif language == "sh" and not block.startswith("pip install"):
-            ran = started(["bash", "-ec", block], tmp_path)
-            output = set(map(masked, ran.stdout.splitlines()))
-        elif language == "text":
-            shown = {masked(line) for line in block.splitlines() if line.strip() != "…"}
-            assert shown <= output, shown - output
+    follow("tutorial.md", tmp_path)
 
 
 def test_the_page_of_python_names_everything_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,17 +196,16 @@ def test_the_page_of_python_names_everything_and_runs(tmp_path: Path, monkeypatc
     for name, signature in shown.items():
         real = dict(inspect.signature(operator.attrgetter(name)(dist_bpe)).parameters)
         real.pop("self", None)
-        # Where a signature ends in **options, more options follow, which docs/options.md lists.
-        if "options" in signature.parameters and "options" not in real:
-            written_out = [*signature.parameters][:-1]
-            assert written_out == [*real][: len(written_out)]
-        else:
-            assert [*signature.parameters] == [*real], name
+        assert [*signature.parameters] == [*real], name
         for key, parameter in signature.parameters.items():
-            assert key == "options" or (parameter.kind, parameter.default) == (real[key].kind, real[key].default), name
+            assert (parameter.kind, parameter.default) == (real[key].kind, real[key].default), (name, key)
     exceptions = {name for name in dist_bpe.__all__ if name.endswith("Error")}
-    assert {name.partition(".")[0] for name in shown} | exceptions == set(dist_bpe.__all__)
+    undocumented = set(dist_bpe.__all__) - exceptions - {name.partition(".")[0] for name in shown}
+    assert not undocumented
     assert set(re.findall(r"^### (\w+)$", page, re.M)) == set(dist_bpe.__all__) - exceptions
+    examples = "".join(block for language, block in blocks(page) if language == "pycon")
+    for name in set(dist_bpe.__all__) - exceptions:
+        assert f"dist_bpe.{name}" in examples, name
     for name in exceptions:
         assert re.search(rf"{name} +exit code {getattr(dist_bpe, name).exit_code}\b", page), name
 
@@ -323,7 +276,7 @@ def interrupt(process: subprocess.Popen[str], stage: str, number: signal.Signals
     """Wait until a stage has begun, send a signal, and return how many seconds the process took to end."""
     assert process.stderr
     for line in process.stderr:
-        if line.startswith(f"{stage}: …"):
+        if f" {stage}: …" in line:
             break
     time.sleep(0.3)
     assert process.poll() is None, "the stage ended too soon to be interrupted"

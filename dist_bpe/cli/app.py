@@ -17,16 +17,34 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
-from dist_bpe.errors import DistBpeError, RunError, UsageError, of_system
+from dist_bpe.errors import EXIT_CODES, DistBpeError, RunError, UsageError, of_system
 from dist_bpe.progress import Progress, Tell, give_up, json_line, line
+
+
+class Commands(TyperGroup):
+    """The commands in the order of the data, and what they end with."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write each command with the first sentence of its help, whole at any width."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, (command.help or "").partition("\n\n")[0]) for name, command in self.commands.items()]
+            )
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write what exit codes mean."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
 
 app = typer.Typer(
     name="dist-bpe",
+    cls=Commands,
     help="Train production BPE vocabularies on whole corpora: exact, reproducible, at the speed of reading.",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich help loads a Markdown renderer: half a second for every --help
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

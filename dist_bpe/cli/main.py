@@ -3,11 +3,12 @@
 import os
 import sys
 
-from dist_bpe.cli import measuring, training, using
+from dist_bpe.cli import measuring, starting, teaching, training, using
 from dist_bpe.cli.app import app
 from dist_bpe.cli.options import Sections
 
 for _command in (
+    starting.init,
     training.plan,
     training.train,
     training.count,
@@ -21,12 +22,16 @@ for _command in (
     using.export,
     using.encode,
     using.decode,
+    teaching.lesson,
 ):
     app.command(cls=Sections)(_command)
 
 
 def main() -> None:
     """Run the command line; what cannot be written, of --help, too, is one sentence."""
+    # Typer makes every flag of every command at each start: 30 ms, unless only the one asked for is there.
+    asked = [each for each in app.registered_commands if each.callback and each.callback.__name__ in sys.argv[1:2]]
+    app.registered_commands = asked or app.registered_commands
     try:
         try:
             app()

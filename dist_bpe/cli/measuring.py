@@ -1,17 +1,21 @@
 """Commands that measure: evaluate, compare, balance, split."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from dist_bpe.cli.app import command, new_progress
-from dist_bpe.cli.options import Given, Json, LogFormat, Only, Run, named_paths, with_options
+from dist_bpe.cli.options import AllSources, Given, Json, LogFormat, Only, Run, named_paths, with_options
 from dist_bpe.cli.show import print_json, show_evaluation, show_outcomes, show_side_by_side
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import RunError, UsageError, several
+from dist_bpe.errors import DistBpeError, RunError, UsageError, printable, several
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.progress import Progress
 from dist_bpe.run.config import ExportOptions
 
 if TYPE_CHECKING:
@@ -42,18 +46,21 @@ def evaluate(
     text: Texts = None,
     parallel: Parallel = None,
     json: Json = False,
+    all_sources: AllSources = False,
+    log_format: LogFormat = "text",
     *,
     source: Annotated[Given[Source], Only("text", "group_by")],
     measure: Given[MeasureOptions],
 ) -> None:
-    """Measure what a vocabulary costs: on a count table, on text, on a parallel set."""
+    """Measure what a vocabulary costs on tables, text, parallel sets."""
     options = measure.build()
-    evaluations = _evaluated([vocabulary], _On(table, text, parallel), source, measure)
+    measured = _evaluated([vocabulary], _On(table, text, parallel), source, measure, new_progress(log_format))
     if json:
-        print_json([evaluation.as_json(options.dimension) for evaluation in evaluations])
-        return
-    for evaluation in evaluations:
-        show_evaluation(evaluation, options.dimension)
+        print_json(_as_json(measured, options.dimension))
+    else:
+        for evaluation in measured.evaluations:
+            show_evaluation(evaluation, options.dimension, all_sources)
+    measured.complain()
 
 
 @command
@@ -66,21 +73,60 @@ def compare(
     text: Texts = None,
     parallel: Parallel = None,
     json: Json = False,
+    all_sources: AllSources = False,
+    log_format: LogFormat = "text",
     *,
     source: Annotated[Given[Source], Only("text", "group_by")],
     measure: Given[MeasureOptions],
 ) -> None:
-    """Measure several vocabularies on the same text, side by side."""
-    evaluations = _evaluated(vocabularies, _On(table, text, parallel), source, measure)
+    """Measure several vocabularies on the same text, side by side.
+
+    All names and files are looked at before any is measured. Where one fails then, the others are shown all the same,
+    and the exit code is that of the first failure.
+    """
+    measured = _evaluated(vocabularies, _On(table, text, parallel), source, measure, new_progress(log_format))
+    evaluations = measured.evaluations
     if json:
-        dimension = measure.build().dimension
-        print_json([evaluation.as_json(dimension) for evaluation in evaluations])
-        return
-    for corpus in dict.fromkeys(evaluation.corpus for evaluation in evaluations):
-        show_side_by_side([evaluation for evaluation in evaluations if evaluation.corpus == corpus])
+        print_json(_as_json(measured, measure.build().dimension))
+    else:
+        for corpus in dict.fromkeys(evaluation.corpus for evaluation in evaluations):
+            show_side_by_side([evaluation for evaluation in evaluations if evaluation.corpus == corpus], all_sources)
+    measured.complain()
 
 
-def _evaluated(names: list[str], on: _On, source: Given[Source], measure: Given[MeasureOptions]) -> "list[Evaluation]":
+@dataclass(frozen=True)
+class _Measured:
+    """What was measured, and what could not be: tokenizer, corpus, and why."""
+
+    evaluations: "list[Evaluation]"
+    failures: list[tuple[str, str, DistBpeError]]
+
+    def complain(self) -> None:
+        """Raise what failed, as one sentence.
+
+        Raises:
+            DistBpeError: something did; of the first one's kind.
+        """
+        if len(self.failures) == 1 and not self.evaluations:
+            raise self.failures[0][2]
+        if self.failures:
+            told = " ".join(
+                f"{name} could not be measured on {corpus}: {error}" for name, corpus, error in self.failures
+            )
+            raise type(self.failures[0][2])(told)
+
+
+def _as_json(measured: _Measured, dimension: int) -> list[dict[str, Any]]:
+    failures = [
+        {"tokenizer": name, "corpus": corpus, "error": printable(str(error))}
+        for name, corpus, error in measured.failures
+    ]
+    return [evaluation.as_json(dimension) for evaluation in measured.evaluations] + failures
+
+
+def _evaluated(
+    names: list[str], on: _On, source: Given[Source], measure: Given[MeasureOptions], progress: Progress
+) -> _Measured:
     from dist_bpe.corpus.heldout import read_parallel, read_texts
     from dist_bpe.counting.table import CountTable
     from dist_bpe.evaluation.evaluate import on_table, on_texts
@@ -96,25 +142,44 @@ def _evaluated(names: list[str], on: _On, source: Given[Source], measure: Given[
         measure.refuse("here: it goes with --parallel", "reference")
     options = measure.build()
     words = _lines(options.word_list) if options.word_list else []
+    tokenizers = []
+    with progress.stage("open", len(names), "tokenizers") as stage:
+        for name in names:
+            tokenizers.append(open_tokenizer(name, options.pattern))
+            if on.table is not None and tokenizers[-1].vocabulary is None:
+                raise UsageError(f"{name} is read by its own library, which takes no words: measure it on text.")
+            stage.advance(1, tokenizers[-1].name)
     corpora = []
     if on.text:
         named = named_paths(on.text)
         corpora.append(read_texts([source.build(name=name, paths=paths) for name, paths in named.items()]))
     if on.parallel:
         corpora.append(read_parallel(on.parallel))
+        corpora[-1].reference(options.reference)
     counts = CountTable.open(on.table) if on.table else None
-    evaluations = []
-    for name in names:
-        tokenizer = open_tokenizer(name, options.pattern)
-        if counts is not None:
-            if tokenizer.vocabulary is None:
-                raise UsageError(f"{name} is read by its own library, which takes no words: measure it on text.")
-            evaluations.append(on_table(tokenizer.vocabulary, tokenizer.name, counts))
-        evaluations += [
-            on_texts(tokenizer, corpus, reference=options.reference, segmenter=options.segmenter, word_list=words)
-            for corpus in corpora
-        ]
-    return evaluations
+    measured = _Measured([], [])
+    with progress.stage("measure", len(names) * (len(corpora) + (counts is not None)), "measurements") as stage:
+        for tokenizer in tokenizers:
+            ways: list[tuple[str, Callable[[], Evaluation]]] = []
+            if counts is not None and tokenizer.vocabulary is not None:
+                ways.append((str(on.table), partial(on_table, tokenizer.vocabulary, tokenizer.name, counts)))
+            for corpus in corpora:
+                way = partial(
+                    on_texts, tokenizer, corpus,
+                    reference=options.reference, segmenter=options.segmenter, word_list=words,
+                )  # fmt: skip
+                ways.append((corpus.name, way))
+            for where, measure_it in ways:
+                stage.advance(0, tokenizer.name)
+                try:
+                    measured.evaluations.append(measure_it())
+                except DistBpeError as error:
+                    measured.failures.append((tokenizer.name, where, error))
+                except Exception as error:  # of another library, in whatever class it likes
+                    sentence = f"its library says {type(error).__name__}: {error}".rstrip(".")
+                    measured.failures.append((tokenizer.name, where, DistBpeError(f"{sentence}.")))
+                stage.advance(1)
+    return measured
 
 
 def _lines(path: Path) -> list[str]:
@@ -144,6 +209,7 @@ def balance(
     ] = None,
     json: Json = False,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     learn: Annotated[
         Given[LearnOptions],
@@ -152,7 +218,10 @@ def balance(
     balance: Given[BalanceOptions],
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
-    """Find the mixture under which languages cost the same; learn takes it with --mixture."""
+    """Find the mixture under which languages cost the same.
+
+    It is a file, which learn takes with --mixture.
+    """
     from dist_bpe.corpus.heldout import read_parallel, read_texts
     from dist_bpe.evaluation.balance import plot as draw
     from dist_bpe.run.balance import Sets, Target, balance_run
@@ -187,7 +256,7 @@ def balance(
         return
     points = [(f"round {i}", outcome) for i, outcome in enumerate(report.rounds, 1)] + report.tried
     points += [("on the test set", report.test)] if report.test else []
-    show_outcomes(points, report)
+    show_outcomes(points, report, all_sources)
 
 
 @command
@@ -200,7 +269,10 @@ def split(
     *,
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
-    """Split a parallel set into development and test documents, by a stable hash of their names."""
+    """Split a parallel set into development and test documents.
+
+    Which is which follows from a stable hash of their names.
+    """
     from dist_bpe.corpus.heldout import read_parallel, write_parallel
     from dist_bpe.corpus.heldout import split as split_documents
 

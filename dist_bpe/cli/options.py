@@ -6,6 +6,7 @@ the user gave comes to the command as a `Given` for each model, which is built t
 
 import functools
 import inspect
+import os
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from dist_bpe.errors import UsageError
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.learning.textbook import LessonOptions
 from dist_bpe.options import Location, build, fields_of, flag_name, flag_of, in_python, model_in
 from dist_bpe.run.config import ExportOptions, RunConfig, in_file, read_table, read_toml
 
@@ -52,8 +54,8 @@ MixtureFile = Annotated[
     str | None, typer.Option("--mixture", metavar="FILE", help="A TOML file with a [mixture] table.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LogFormat = Annotated[
-    str, typer.Option(help="text, or json: one event a line on standard error.", envvar="DIST_BPE_LOG_FORMAT")
+AllSources = Annotated[
+    bool, typer.Option("--all-sources", help="Show every source in the tables; not the first 20 alone.")
 ]
 
 
@@ -113,16 +115,19 @@ class Sections(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then the command's own options, then those of each model."""
+        for title, records in self.records(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def records(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """What there is under each heading: how it is written, and what it means."""
         headings: dict[str, str] = getattr(self.callback, "sections", {})
         found: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            title = "Arguments" if parameter.param_type_name == "argument" else "Options"
             if record := parameter.get_help_record(ctx):
-                found.setdefault(headings.get(parameter.name or "", heading), []).append(record)
-        for heading, records in found.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
+                found.setdefault(headings.get(parameter.name or "", title), []).append(record)
+        return {title: records for title, records in found.items() if records}
 
 
 @dataclass(frozen=True)
@@ -154,8 +159,8 @@ def with_options(function: Command) -> Command:
             for flag in _flags(name, field)
         ]
         taken[parameter.name] = (model, flags)
-        heading = _heading(model).partition(":")[0].rstrip(".")
-        sections |= {flag.parameter.name: heading for flag in flags}
+        title = heading(model).partition(":")[0].rstrip(".")
+        sections |= {flag.parameter.name: title for flag in flags}
 
     @functools.wraps(function)
     def run(**values: Any) -> Any:
@@ -172,7 +177,7 @@ def with_options(function: Command) -> Command:
     return cast(Command, run)
 
 
-def _heading(model: Any) -> str:
+def heading(model: Any) -> str:
     """The first sentence of a model's docstring."""
     return inspect.cleandoc(model.__doc__).partition("\n")[0].partition(". ")[0].rstrip(".") + "."
 
@@ -181,7 +186,7 @@ def _flags(name: str, field: FieldInfo) -> Iterable[_Taken]:
     """The flags of a field: one, or two where the second empties a list. Values are text, which pydantic reads."""
     shown = flag_of(field)
     flag = flag_name(name, field)
-    yes_or_no = bool in _types(field.annotation)
+    yes_or_no = bool in types_in(field.annotation)
     default = shown.shown
     if (
         default is None
@@ -197,7 +202,9 @@ def _flags(name: str, field: FieldInfo) -> Iterable[_Taken]:
         return
     kind = list[str] | None if shown.repeated else str | None
     metavar = shown.metavar or _metavar(field.annotation)
-    yield _taken(name, kind, typer.Option(flag, help=help, metavar=metavar, show_default=False), flag)
+    complete = completing(*(shown.choices or choices_of(field.annotation)))
+    option = typer.Option(flag, help=help, metavar=metavar, show_default=False, autocompletion=complete)
+    yield _taken(name, kind, option, flag)
     if shown.none:
         none = typer.Option(shown.none, help=f"No {flag[2:].replace('-', ' ')} at all.", show_default=False)
         yield _taken(name, bool | None, none, shown.none, empties=True)
@@ -213,15 +220,30 @@ def _taken(field: str, kind: Any, option: Any, flag: str, empties: bool = False)
     return _Taken(parameter, field, empties)
 
 
-def _types(annotation: Any) -> list[Any]:
+def types_in(annotation: Any) -> list[Any]:
     """A type, and those inside Optional and Annotated."""
     if get_origin(annotation) in (Annotated, Union, types.UnionType):
-        return [found for part in get_args(annotation) for found in _types(part)]
+        return [found for part in get_args(annotation) for found in types_in(part)]
     return [annotation]
 
 
+def choices_of(annotation: Any) -> tuple[str, ...]:
+    """The texts that a type allows, if it lists them, also as elements of a list."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return next((found for part in get_args(annotation) if (found := choices_of(part))), ())
+
+
+def completing(*choices: str) -> Callable[[str], list[str]] | None:
+    """What a shell asks for the values of an option; None where it is to name files."""
+    # Typer looks at each of these functions: 6 ms of every start, for what only a shell that completes needs.
+    if not choices or "_DIST_BPE_COMPLETE" not in os.environ:
+        return None
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
 def _metavar(annotation: Any) -> str:
-    for kind in _types(annotation):
+    for kind in types_in(annotation):
         if get_origin(kind) is Literal:
             return "|".join(get_args(kind))
         if kind in (int, float, ByteSize):
@@ -395,6 +417,16 @@ def mixture_values(file: str | None, given: Given[Mixture] | None) -> dict[str, 
     return values
 
 
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        help="text, or json: one event a line on standard error.",
+        envvar="DIST_BPE_LOG_FORMAT",
+        autocompletion=completing("text", "json"),
+    ),
+]
+
+
 # ---- docs/options.md
 
 
@@ -407,13 +439,14 @@ def document() -> str:
         ("[learn]", "learn", LearnOptions),
         ("[engine]", "count", EngineOptions),
         ("", "WordList", WordList),
+        ("", "learn", LessonOptions),
         ("", "", ExportOptions),
         ("", "", MeasureOptions),
         ("", "", BalanceOptions),
     ]
     text = ""
     for table, function, model in sections:
-        text += f"\n## {_heading(model)}\n\n"
+        text += f"\n## {heading(model)}\n\n"
         places = [f"`{table}` in a file"] if table else ["The top of a file"] if model is ExportOptions else []
         places += [", ".join(f"`dist_bpe.{name}`" for name in function.split(", "))] if function else []
         if places:

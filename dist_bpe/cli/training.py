@@ -6,6 +6,7 @@ import typer
 
 from dist_bpe.cli.app import command, new_progress
 from dist_bpe.cli.options import (
+    AllSources,
     Given,
     InputsOrFile,
     Json,
@@ -41,11 +42,12 @@ Parallel = Annotated[
 def plan(
     inputs: InputsOrFile = None,
     json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every file left out.")] = False,
+    all_sources: AllSources = False,
     *,
     source: Given[Source],
     count: Annotated[Given[CountOptions], Only("shard_bytes", "table_bytes")],
 ) -> None:
-    """Show what INPUT…, or the sources of a file run.toml, hold and what will be left out; count nothing."""
+    """Show what inputs hold, and what will be left out; count nothing."""
     from dist_bpe.corpus.plan import plan as make_plan
     from dist_bpe.storage.files import to_json
 
@@ -54,7 +56,7 @@ def plan(
     if json:
         print(to_json(planned.as_json(config.count.table_bytes)).decode(), end="")
     else:
-        show_plan(planned, config.count.table_bytes)
+        show_plan(planned, config.count.table_bytes, all_sources)
 
 
 @command
@@ -65,6 +67,7 @@ def train(
     mixture_file: MixtureFile = None,
     dev: Parallel = None,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     source: Given[Source],
     count: Annotated[Given[CountOptions], Without("min_word_count")],
@@ -73,7 +76,7 @@ def train(
     engine: Given[EngineOptions],
     export: Given[ExportOptions],
 ) -> None:
-    """Count, learn and export in one go: from INPUT…, or from a file run.toml that names everything."""
+    """Count, learn and export in one go, from inputs or from a run.toml."""
     from dist_bpe.corpus.heldout import read_parallel
     from dist_bpe.run.train import train as run_train
 
@@ -85,7 +88,7 @@ def train(
         raise UsageError("say how large the vocabulary is to be with --vocab-size.")
     _refuse_half(config.learn, dev)
     progress = new_progress(log_format)
-    show_summary(run_train(config, progress, read_parallel(dev) if dev else None), progress)
+    show_summary(run_train(config, progress, read_parallel(dev) if dev else None), progress, all_sources)
 
 
 @command
@@ -94,13 +97,14 @@ def count(
     inputs: InputsOrFile = None,
     output: Output = None,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     source: Given[Source],
     count: Given[CountOptions],
     engine: Given[EngineOptions],
     export: Annotated[Given[ExportOptions], Only("overwrite", "restart")],
 ) -> None:
-    """Count words into a table that any number of vocabularies can be learned from."""
+    """Count words into a table that any vocabulary can be learned from."""
     from dist_bpe.run.count import run_count
     from dist_bpe.run.report import RunReport
 
@@ -108,7 +112,7 @@ def count(
     progress = new_progress(log_format)
     table, left_out = run_count(config, progress)
     report = RunReport(config.output, table, progress.records, warnings=progress.warnings, left_out=left_out)
-    show_summary(report, progress)
+    show_summary(report, progress, all_sources)
 
 
 @command
@@ -117,16 +121,20 @@ def add(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run folders that hold count tables.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="RUN", help="The run folder for the sum.")],
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     export: Annotated[Given[ExportOptions], Only("overwrite")],
 ) -> None:
-    """Add count tables of equal pattern and settings: the same as counting all their documents together."""
+    """Add count tables, as if all their documents were counted together.
+
+    Their patterns and settings have to be equal.
+    """
     from dist_bpe.run.publish import add_runs
     from dist_bpe.run.report import RunReport
 
     progress = new_progress(log_format)
     table = add_runs(runs, output, export.build().overwrite, progress)
-    show_summary(RunReport(output, table, progress.records, warnings=progress.warnings), progress)
+    show_summary(RunReport(output, table, progress.records, warnings=progress.warnings), progress, all_sources)
 
 
 @command
@@ -143,6 +151,7 @@ def learn(
     mixture_file: MixtureFile = None,
     dev: Parallel = None,
     log_format: LogFormat = "text",
+    all_sources: AllSources = False,
     *,
     words: Given[WordList],
     count: Annotated[
@@ -152,7 +161,10 @@ def learn(
     learn: Given[LearnOptions],
     export: Annotated[Given[ExportOptions], Without("restart")],
 ) -> None:
-    """Learn and export one more vocabulary: from a kept count table, or from words counted elsewhere (--counts)."""
+    """Learn and export one more vocabulary from a kept count table.
+
+    Or from words counted elsewhere, with --counts.
+    """
     from dist_bpe.corpus.heldout import read_parallel
     from dist_bpe.counting.table import CountTable
     from dist_bpe.run.count import Counted
@@ -181,7 +193,7 @@ def learn(
         specials = count.build().special_tokens if "special_tokens" in count.values else table.specials
     progress.fields["run"] = redacted(run)
     report = learn_and_export(run, Counted(table, {}), options, exporting, specials, held_out, progress)
-    show_summary(report, progress)
+    show_summary(report, progress, all_sources)
 
 
 def _refuse_half(options: LearnOptions, dev: str | None) -> None:
@@ -196,7 +208,7 @@ def status(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, also one that is being worked on.")],
     json: Json = False,
 ) -> None:
-    """Say where a run stands, from any machine that sees its folder; disturbs nothing."""
+    """Say where a run stands, from any machine, and disturb nothing."""
     from dist_bpe.run.status import status as look
 
     found = look(run)

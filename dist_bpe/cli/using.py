@@ -4,14 +4,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from dist_bpe.cli.app import command
-from dist_bpe.cli.options import Given, Without, with_options
+from dist_bpe.cli.options import Given, Without, completing, with_options
 from dist_bpe.errors import UsageError
-from dist_bpe.run.config import ExportOptions
+from dist_bpe.run.config import ExportOptions, FormatName
 
 Vocabulary = Annotated[str, typer.Argument(metavar="VOCABULARY", help="A vocabulary's folder, or one file of it.")]
 
@@ -22,12 +22,19 @@ def export(
     vocabulary: Vocabulary,
     output: Annotated[str, typer.Option("--output", "-o", help="The folder for the files.")],
     format: Annotated[
-        list[str] | None, typer.Option(help="A format: gpt2, tokenizers, tiktoken or parquet; repeat.  [default: all]")
+        list[str] | None,
+        typer.Option(
+            help="A format: gpt2, tokenizers, tiktoken or parquet; repeat.  [default: all]",
+            autocompletion=completing(*get_args(FormatName)),
+        ),
     ] = None,
     *,
     export: Annotated[Given[ExportOptions], Without("name", "restart", "formats")],
 ) -> None:
-    """Write a vocabulary in other formats, and check each file in its own library."""
+    """Write a vocabulary in other formats, and check each file.
+
+    Each is read again in its own library, and has to give the same ids.
+    """
     from dist_bpe.run.train import export_vocabulary
 
     try:
@@ -75,7 +82,10 @@ def encode(
 
 @command
 def decode(vocabulary: Vocabulary) -> None:
-    """Read ids from standard input, separated by white space, and print the text."""
+    """Read ids from standard input and print the text.
+
+    White space separates them.
+    """
     from dist_bpe.vocabulary.vocabulary import Vocabulary as Loaded
 
     loaded = Loaded.load(vocabulary)

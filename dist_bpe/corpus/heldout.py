@@ -19,7 +19,7 @@ from dist_bpe.corpus.documents import Skipped
 from dist_bpe.corpus.plan import plan
 from dist_bpe.corpus.readers.parquet import Parquet
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import DataError, SourceError, UsageError, several
+from dist_bpe.errors import DataError, RunError, SourceError, UsageError, several
 from dist_bpe.pretokenize.patterns import Pattern
 from dist_bpe.pretokenize.preparation import Normalization
 from dist_bpe.storage import places
@@ -44,6 +44,10 @@ class HeldOut:
     name: str
     texts: dict[str, list[str]]
     documents: tuple[str, ...] | None = None
+
+    def __repr__(self) -> str:
+        documents = "" if self.documents is None else f", {several(len(self.documents), 'aligned document')}"
+        return f"<HeldOut {self.name!r}: {several(len(self.texts), 'language')}{documents}>"
 
     def digest(self) -> str:
         """SHA-256 of languages, documents and texts."""
@@ -136,6 +140,27 @@ def write_parallel(corpus: HeldOut, path: Path) -> None:
         pq.write_table(
             pa.table({"lang": lang, "doc": doc, "text": text}), temporary, compression="zstd", write_page_checksum=True
         )
+
+
+def save_split(sides: tuple[HeldOut, HeldOut], folder: Path, overwrite: bool = False) -> list[Path]:
+    """Write the sides of a split to dev.parquet and test.parquet in a folder; the same split is left as it is.
+
+    Returns:
+        The two paths.
+
+    Raises:
+        RunError: another split is there, and is not to be replaced.
+    """
+    paths = [folder / "dev.parquet", folder / "test.parquet"]
+    there = [path for path in paths if path.exists()]
+    if there and not overwrite:
+        found = [(held.texts, held.documents) for held in map(read_parallel, there)]
+        if found != [(side.texts, side.documents) for path, side in zip(paths, sides, strict=True) if path in there]:
+            raise RunError(f"{there[0]} is there already; name another folder, or replace it with --overwrite.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, side in zip(paths, sides, strict=True):
+        write_parallel(side, path)
+    return paths
 
 
 # Documents that a message about two sets names.

@@ -23,9 +23,11 @@ from dist_bpe.corpus.readers.lines import DAMAGED, of_the_machine
 from dist_bpe.corpus.readers.registry import READERS
 from dist_bpe.corpus.shard import Shard, sum_or_none
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import AccessError, BadFile, DataError, SourceError
+from dist_bpe.errors import AccessError, BadFile, DataError, SourceError, several
+from dist_bpe.progress import human_bytes
 from dist_bpe.storage import places
 from dist_bpe.storage.places import File, said
+from dist_bpe.tables import Tabular, arrow_table
 
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
@@ -79,15 +81,31 @@ class SourceReport:
     core_seconds: float
 
 
-@dataclass
-class Plan:
-    """The shards of a run, in a fixed order; what each file holds; what is left out; what is worth knowing."""
+@dataclass(repr=False)
+class Plan(Tabular):
+    """The shards of a run, in a fixed order; what each file holds; what is left out; what is worth knowing.
+
+    As a table, a row for each source.
+    """
 
     shards: list[Shard]
     files: list[FileReport] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     fractions: dict[str, float] = field(default_factory=dict)
+
+    def _described(self) -> str:
+        rows = "" if self.rows is None else f", {several(self.rows, 'row')}"
+        left = f"; {several(len(self.left_out), 'file')} left out" if self.left_out else ""
+        return (
+            f"<Plan of {several(len(self.fractions), 'source')}: {several(len(self.files), 'file')}{rows}, "
+            f"{human_bytes(self.bytes)} of text in {several(len(self.shards), 'shard')}{left}>"
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each source, as `by_source` has them."""
+        reports = [asdict(report) for report in self.by_source()]
+        return arrow_table({name: [report[name] for report in reports] for name in (reports[0] if reports else ())})
 
     @property
     def bytes(self) -> int:

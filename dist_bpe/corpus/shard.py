@@ -116,7 +116,7 @@ class Shard:
                     raise
                 if self.reading.on_bad_file == "error":
                     raise DataError(
-                        f"{piece.path}: field {self.reading.group_by!r} cannot be read: {said(error)}"
+                        f"{piece.path}: the groups of {self.reading.group_by!r} cannot be read: {said(error)}"
                     ) from error
                 names |= self._until_damage(piece)
         return sorted(names)

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ByteSize, ConfigDict, SkipValidation
+from pydantic import AfterValidator, ByteSize, ConfigDict, SkipValidation, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
 from dist_bpe.corpus.formats import FORMATS
@@ -38,7 +38,11 @@ class Source:
         cli=False,
         min_length=1,
     )
-    paths: Annotated[str | Path | Sequence[str | Path], SkipValidation] = option(
+    paths: Annotated[
+        str | Path | Sequence[str | Path],
+        SkipValidation,
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    ] = option(
         (),
         "Files, folders, globs or URIs; @list.txt names a file with one of these a line, and "
         "hf://datasets/NAME?config=…&split=… a dataset by name. One string is one path.",
@@ -52,19 +56,21 @@ class Source:
         flag="--text-column",
         metavar="COLUMN",
     )
-    group_by: str | None = option(None, "The column that names each row's source.", metavar="COLUMN")
+    group_by: str | None = option(None, "The column that names each row's source.", metavar="COLUMN", example="lang")
     _: KW_ONLY
     documents: Annotated[Any, SkipValidation] = option(
         None,
         "Instead of paths, documents in memory: an iterable of str, bytes or None, or a table (of pyarrow, pandas, "
         "polars) whose column text holds them (local engine only); or a dataset of the datasets library.",
         cli=False,
+        file=False,
         repr=False,
     )
-    format: Annotated[str | None, AfterValidator(_known)] = option(
+    format: Annotated[str | None, AfterValidator(_known), WithJsonSchema({"enum": list(FORMATS)})] = option(
         None,
         "The file format: parquet, arrow, jsonl, text (a document a file) or lines (a document a line).",
         metavar="FORMAT",
+        choices=tuple(FORMATS),
         shown="as the extension tells",
     )
     on_bad_file: OnBadFile = option(
@@ -83,6 +89,7 @@ class Source:
         None,
         "The text to aim at, such as 10GB: the share of rows that the planned size allows takes part.",
         metavar="SIZE",
+        example="10GB",
         ge=1,
     )
     seed: int = option(0, "The seed of the sample; another one draws another.")

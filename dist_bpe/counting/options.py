@@ -1,10 +1,11 @@
 """The options that decide the count table."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
+from dist_bpe import _core
 from dist_bpe.options import MOST, Options, in_one_sentence, option
 from dist_bpe.pretokenize.preparation import DEFAULT_SPECIAL, Normalization, SpecialToken, special_token
 
@@ -22,10 +23,19 @@ def _or_none(value: Any) -> Any:
 class CountOptions(Options):
     """What decides the count table."""
 
-    pattern: str = option(
-        "gpt2", "The pattern that cuts text into words: a name, or a regular expression.", metavar="NAME|REGEX"
+    pattern: Annotated[
+        str, WithJsonSchema({"anyOf": [{"type": "string", "enum": list(_core.PATTERNS)}, {"type": "string"}]})
+    ] = option(
+        "gpt2",
+        "The pattern that cuts text into words: a name, or a regular expression.",
+        metavar="NAME|REGEX",
+        choices=_core.PATTERNS,
     )
-    normalization: Annotated[Normalization | None, BeforeValidator(_or_none)] = option(
+    normalization: Annotated[
+        Normalization | None,
+        BeforeValidator(_or_none),
+        WithJsonSchema({"enum": ["none", *get_args(Normalization)]}),
+    ] = option(
         None,
         "The form that text between special tokens is brought into first, in counting and in encoding: NFC, NFD, NFKC "
         "or NFKD.",
@@ -37,6 +47,7 @@ class CountOptions(Options):
         "ROLE=TEXT with a role of bos, eos, pad, unk, other.",
         flag="--special-token",
         metavar="TOKEN",
+        example=[DEFAULT_SPECIAL],
         shown=DEFAULT_SPECIAL,
         repeated=True,
         none="--no-special-tokens",
@@ -44,6 +55,7 @@ class CountOptions(Options):
     max_word_bytes: int | None = option(
         None,
         "Longer words are counted in pieces of at most so many bytes; the manifest says how many were.",
+        example=1000,
         ge=4,
         le=MOST,
     )
@@ -52,7 +64,12 @@ class CountOptions(Options):
     )
     partitions: int = option(DEFAULT_PARTITIONS, "The number of parts of the count table.", ge=1, le=65_536)
     shard_bytes: int | None = option(
-        None, "The text bytes that one task counts.", shown="by the size of the whole", ge=1, le=1 << 62
+        None,
+        "The text bytes that one task counts.",
+        shown="by the size of the whole",
+        example=100_000_000,
+        ge=1,
+        le=1 << 62,
     )
     table_bytes: int = option(
         1 << 29,
@@ -98,5 +115,6 @@ class WordList:
         "The file format: parquet, arrow, jsonl, csv, tsv or words (a word, a space and its count a line).",
         flag="--counts-format",
         metavar="FORMAT",
+        choices=WORD_FORMATS,
         shown="as the extension tells",
     )

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from dist_bpe import _core
 from dist_bpe.arrays import of_texts, to_numpy
 from dist_bpe.counting.options import CountOptions, Unit
 from dist_bpe.counting.spills import SPILL_SCHEMA
-from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError
+from dist_bpe.errors import CountOverflowError, FormatError, RunError, UsageError, several
 from dist_bpe.pretokenize.checks import resolve
 from dist_bpe.pretokenize.patterns import find
 from dist_bpe.pretokenize.preparation import DEFAULT_SPECIAL, Normalization, SpecialToken
@@ -38,6 +38,7 @@ from dist_bpe.storage.files import (
     write,
 )
 from dist_bpe.storage.layout import COUNTS, MANIFEST
+from dist_bpe.tables import MOST_ROWS, Tabular, html_table
 
 FORMAT_VERSION = 1
 
@@ -48,6 +49,9 @@ ROW_GROUP_ROWS = 1 << 20
 TABLE_SCHEMA = pa.schema(
     [("word", pa.binary()), ("source", pa.dictionary(pa.int32(), pa.string())), ("count", pa.uint64())]
 )
+
+#: As those see it who query it: a word is UTF-8 always.
+READ_SCHEMA = TABLE_SCHEMA.set(0, pa.field("word", pa.string()))
 
 Whole = Annotated[int, Field(ge=0, le=2**64 - 1)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -164,12 +168,14 @@ def _read_manifest(path: RunPath) -> tuple[_Manifest, dict[str, Any], str]:
         raise RunError(str(error)) from error
 
     def damaged(what: str) -> FormatError:
-        return FormatError(f"{path} is damaged: {what}. Restore it, or count again.")
+        return FormatError(f"{path} is damaged: {what}. Restore it, or count again with --overwrite.")
 
     try:
         kind = _Kind.model_validate_json(content)
         if kind.kind != "count-table" or kind.format_version != FORMAT_VERSION:
-            raise FormatError(f"{path} is no count table of format {FORMAT_VERSION}; count again with this version.")
+            raise FormatError(
+                f"{path} is no count table of format {FORMAT_VERSION}; count again with this version and --overwrite."
+            )
         found = _Manifest.model_validate_json(content)
         values = json.loads(content)
     except ValidationError as error:
@@ -195,7 +201,7 @@ def _read_manifest(path: RunPath) -> tuple[_Manifest, dict[str, Any], str]:
     try:
         known = find(found.pattern.name or found.pattern.regex)
     except UsageError as error:
-        raise FormatError(f"{path}: {error} Count again with this version.") from error
+        raise FormatError(f"{path}: {error} Count again with this version and --overwrite.") from error
     if found.pattern.name is not None and known.regex != found.pattern.regex:
         raise damaged(f"the pattern {found.pattern.name!r} has another regular expression there")
     return found, values, hashlib.sha256(content).hexdigest()
@@ -217,15 +223,19 @@ def _reading(path: RunPath) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FormatError(f"{path} is gone, which the manifest beside it names. Restore it, or count again.") from error
+        raise FormatError(
+            f"{path} is gone, which the manifest beside it names. Restore it, or count again with --overwrite."
+        ) from error
     except (OSError, pa.ArrowException) as error:
         reason = (getattr(error, "strerror", None) or str(error)).split("\n")[0].rstrip(".")
-        raise FormatError(f"{path} cannot be read: {reason}. Restore it, or count again.") from error
+        raise FormatError(f"{path} cannot be read: {reason}. Restore it, or count again with --overwrite.") from error
 
 
-@dataclass(frozen=True)
-class CountTable:
-    """A finished count table in a folder.
+@dataclass(frozen=True, repr=False)
+class CountTable(Tabular):
+    """A finished count table in a folder; as a table, a row for each word and source, with its count.
+
+    Other libraries that take it through Arrow's PyCapsule interface are given it part by part.
 
     Attributes:
         folder: holds manifest.json and the parts.
@@ -279,7 +289,9 @@ class CountTable:
             raise RunError(f"{folder} cannot be read: {error.strerror or error}.") from error
         missing = [str(folder / part.file) for part in found.parts if part.file not in there]
         if missing:
-            raise FormatError(f"{folder} lacks {missing[0]}, which its manifest names. Restore it or count again.")
+            raise FormatError(
+                f"{folder} lacks {missing[0]}, which its manifest names. Restore it or count again with --overwrite."
+            )
         return cls(
             folder=folder,
             pattern=found.pattern.name or found.pattern.regex,
@@ -293,6 +305,53 @@ class CountTable:
             files=found.parts,
             written=values,
         )
+
+    def _described(self) -> str:
+        words = sum(source.words for source in self.sources.values())
+        return (
+            f"<CountTable in {self.folder}: {several(self.rows, 'row')}, {several(words, 'word')} of "
+            f"{several(len(self.sources), 'source')}, pattern {self.pattern!r}>"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = ("documents", "bytes", "words", "unique_words")
+        largest = sorted(self.sources.items(), key=lambda row: (-row[1].bytes, row[0]))[:MOST_ROWS]
+        rows = [{"source": name, **{what: getattr(source, what) for what in shown}} for name, source in largest]
+        return html_table(repr(self), rows, len(self.sources))
+
+    def scan(self) -> Any:
+        """The table as a `pyarrow.dataset.Dataset` of word, source and count, to query without loading all of it.
+
+        It is read again for each query, and no further than its filter and columns need; duckdb and polars
+        (`scan_pyarrow_dataset`) push theirs down. Each page that is read is checked against its checksum, and not the
+        file as a whole: damage that is met is an error of Arrow's. Words are text, sources a dictionary.
+        """
+        import pyarrow.dataset as ds  # takes as long as the rest of Arrow together
+
+        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        format = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+        if not any(isinstance(path, BucketPath) for path in self.parts):
+            return ds.dataset(list(map(str, self.parts)), READ_SCHEMA, format=format)
+        fragments = [format.make_fragment(pa.PythonFile(opened(path), "r")) for path in self.parts]
+        return ds.FileSystemDataset(fragments, READ_SCHEMA, format)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows at once: word as text, source as a dictionary, count.
+
+        Raises:
+            FormatError: a part that is damaged or gone.
+        """
+        return pa.Table.from_batches(self._named(), READ_SCHEMA)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        reader = pa.RecordBatchReader.from_batches(READ_SCHEMA, self._named())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _named(self) -> Iterator[pa.RecordBatch]:
+        names = of_texts(self.sources)
+        for batch in self.batches():
+            source = pa.DictionaryArray.from_arrays(batch.column(1).cast(pa.int32()), names)
+            yield pa.record_batch([batch.column(0).cast(pa.string()), source, batch.column(2)], schema=READ_SCHEMA)
 
     @property
     def rows(self) -> int:
@@ -316,7 +375,8 @@ class CountTable:
                 content = sha256(path)
             if content != self.files[number].sha256:
                 raise FormatError(
-                    f"{path} is damaged: its bytes are not those that its manifest names. Restore it, or count again."
+                    f"{path} is damaged: its bytes are not those that its manifest names. Restore it, or "
+                    "count again with --overwrite."
                 )
             self._seen.add(number)
         return path
@@ -344,14 +404,15 @@ class CountTable:
             if parquet.metadata.num_rows != self.files[number].rows:
                 raise FormatError(
                     f"{path} has {parquet.metadata.num_rows:,} rows, and the manifest beside it says "
-                    f"{self.files[number].rows:,}. Restore them, or count again."
+                    f"{self.files[number].rows:,}. Restore them, or count again with --overwrite."
                 )
             for batch in parquet.iter_batches(batch_size=ROW_GROUP_ROWS >> 3, use_threads=False):
                 source = batch.column("source")
                 numbers = pc.index_in(source.dictionary, value_set=order).cast(pa.uint32())
                 if numbers.null_count:
                     raise FormatError(
-                        f"{path} has sources that the manifest beside it does not name. Restore them, or count again."
+                        f"{path} has sources that the manifest beside it does not name. Restore them, or "
+                        "count again with --overwrite."
                     )
                 column = pc.take(numbers, source.indices)
                 yield pa.record_batch([batch.column("word"), column, batch.column("count")], schema=SPILL_SCHEMA)
@@ -382,6 +443,8 @@ class CountTable:
             raise UsageError(
                 f"the table does not know how many documents {unknown!r} had: measure sizes in another unit."
             )
+        if unit not in get_args(Unit):
+            raise UsageError(f"the unit {unit!r} is none of {', '.join(get_args(Unit))}.")
         if unit != "characters":
             return {name: getattr(source, unit) for name, source in self.sources.items()}
         totals = np.zeros(len(self.sources), np.uint64)

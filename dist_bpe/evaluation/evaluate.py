@@ -5,7 +5,7 @@ languages' ratios. None of these numbers predicts how good a model will be (arXi
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,12 @@ from dist_bpe import _core
 from dist_bpe.arrays import of_numpy, to_numpy
 from dist_bpe.corpus.heldout import HeldOut, words_of
 from dist_bpe.counting.table import CountTable, dropped_words, word_starts
-from dist_bpe.errors import UsageError
+from dist_bpe.errors import UsageError, several
+from dist_bpe.evaluation.options import MeasureOptions
 from dist_bpe.evaluation.tokenizers import Tokenizer
 from dist_bpe.formulas import RENYI_ALPHA, gini, renyi_efficiency
 from dist_bpe.pretokenize.patterns import find
+from dist_bpe.tables import Tabular, arrow_table
 from dist_bpe.vocabulary.data import BYTES, merge_columns
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
@@ -30,6 +32,9 @@ SEGMENTERS = {
     "whitespace": "runs of what is not white space",
     "unicode": "words by Unicode's rules (UAX 29) that hold a letter or number; Thai, Khmer, Chinese are cut finer",
 }
+
+
+RATIOS = ("bytes_per_token", "characters_per_token", "fertility", "continued_words")
 
 
 @dataclass
@@ -60,9 +65,9 @@ class Measured:
         return {name: a / b for name, (a, b) in pairs.items() if b and (a or name == "continued_words")}
 
 
-@dataclass
-class Evaluation:
-    """What one tokenizer costs on one corpus.
+@dataclass(repr=False)
+class Evaluation(Tabular):
+    """What one tokenizer costs on one corpus; as a table, a row for each language.
 
     Attributes:
         name: the tokenizer's name, and `size` its nominal number of tokens.
@@ -70,9 +75,11 @@ class Evaluation:
         languages: totals by language.
         frequencies: occurrences of each id over all languages.
         reference: the language that premiums compare with; None where the text is not parallel.
-        curve: (vocabulary size, tokens by language) of the vocabularies cut from this one.
+        curve: (vocabulary size, tokens by language) of the vocabularies cut from this one; of a tokenizer that another
+            library reads its own size alone.
         retained: shares of a word list that are one token, bare and after a space.
         notes: sentences on what the numbers do not tell.
+        dimension: the width of the embeddings, for the size curve.
     """
 
     name: str
@@ -85,6 +92,31 @@ class Evaluation:
     curve: list[tuple[int, dict[str, int]]] = field(default_factory=list)
     retained: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
+    dimension: int = MeasureOptions.model_fields["dimension"].default
+
+    def _described(self) -> str:
+        values = self.summary()
+        shown = [f"{values['bytes_per_token']:.3f} bytes per token"] if "bytes_per_token" in values else []
+        shown += [f"{several(len(self.languages), 'language')}"]
+        shown += [f"Gini {values['gini']:.4f}, worst premium {values['worst_premium']:.3f}"] if self.reference else []
+        return f"<Evaluation of {self.name!r} ({self.size:,} tokens) on {self.corpus}: {', '.join(shown)}>"
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each language: its totals and ratios, and on a parallel set its premium."""
+        return arrow_table(self.rows())
+
+    def rows(self) -> dict[str, list[Any]]:
+        """The columns of `to_arrow`."""
+        tokens = {name: measured.tokens for name, measured in self.languages.items()}
+        ratios = [measured.ratios() for measured in self.languages.values()]
+        columns: dict[str, list[Any]] = {"language": list(self.languages)}
+        for name in vars(Measured()):
+            columns[name] = [getattr(measured, name) for measured in self.languages.values()]
+        for name in RATIOS:
+            columns[name] = [ratio.get(name) for ratio in ratios]
+        if self.reference is not None:
+            columns["premium"] = list(self.premiums(tokens).values())
+        return columns
 
     def summary(self) -> dict[str, float]:
         """Over all languages: totals, macro means, and on a parallel set the measures of evenness."""
@@ -125,8 +157,9 @@ class Evaluation:
             return max(self.languages, key=lambda name: (self.languages[name].tokens, name))
         return min(self.languages, key=lambda name: (self.languages[name].ratios().get("bytes_per_token", 0), name))
 
-    def size_curve(self, dimension: int) -> list[dict[str, float]]:
+    def size_curve(self, dimension: int | None = None) -> list[dict[str, float]]:
         """For each cut size: embedding parameters size x dimension, bytes per token, evenness."""
+        dimension = self.dimension if dimension is None else dimension
         rows = []
         for size, tokens in self.curve:
             ratios = [m.bytes / tokens[name] for name, m in self.languages.items() if tokens[name]]
@@ -143,7 +176,7 @@ class Evaluation:
             )
         return rows
 
-    def as_json(self, dimension: int) -> dict[str, Any]:
+    def as_json(self, dimension: int | None = None) -> dict[str, Any]:
         """Everything as plain values."""
         tokens = {name: measured.tokens for name, measured in self.languages.items()}
         premiums = self.premiums(tokens) if self.reference is not None else {}
@@ -165,6 +198,46 @@ class Evaluation:
             "retained": self.retained,
             "notes": self.notes,
         }
+
+
+@dataclass(repr=False)
+class Comparison(Tabular):
+    """What several tokenizers cost on the same corpus; as a table, a row for each of them and each language.
+
+    Attributes:
+        evaluations: one for each tokenizer.
+    """
+
+    evaluations: list[Evaluation]
+
+    def _described(self) -> str:
+        each = ", ".join(
+            f"{evaluation.name} {evaluation.summary().get('bytes_per_token', 0.0):.3f}"
+            for evaluation in self.evaluations[:4]
+        )
+        more = ", …" if len(self.evaluations) > 4 else ""
+        where = f" on {self.evaluations[0].corpus}" if self.evaluations else ""
+        return f"<Comparison of {several(len(self.evaluations), 'tokenizer')}{where}; bytes per token: {each}{more}>"
+
+    def __iter__(self) -> Iterator[Evaluation]:
+        return iter(self.evaluations)
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    def __getitem__(self, number: int) -> Evaluation:
+        return self.evaluations[number]
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each tokenizer and language: its name and size, then as in `Evaluation.to_arrow`."""
+        columns: dict[str, list[Any]] = {"tokenizer": [], "size": []}
+        for evaluation in self.evaluations:
+            rows = evaluation.rows()
+            columns["tokenizer"] += [evaluation.name] * len(evaluation.languages)
+            columns["size"] += [evaluation.size] * len(evaluation.languages)
+            for name, values in rows.items():
+                columns.setdefault(name, []).extend(values)
+        return arrow_table(columns)
 
 
 def segment(text: str, segmenter: str) -> list[str]:
@@ -231,7 +304,9 @@ def on_texts(
     )
     if corpus.documents is not None:
         evaluation.reference = corpus.reference(reference)
-    if tokenizer.vocabulary is not None:
+    if tokenizer.vocabulary is None:  # nothing is known of smaller ones
+        evaluation.curve = [(tokenizer.size, {name: measured.tokens for name, measured in languages.items()})]
+    else:
         vocabulary = tokenizer.vocabulary
         batches = words_of(corpus, vocabulary.pattern, vocabulary.normalization)
         evaluation.curve = _curve(vocabulary, batches, list(languages))

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Literal
 
+from dist_bpe import _core
 from dist_bpe.options import Options, option
 
 
@@ -19,7 +20,9 @@ class MeasureOptions(Options):
     word_list: Path | None = option(
         None, "A file of words, one a line: how many of them are one token?", metavar="FILE"
     )
-    pattern: str | None = option(None, "The pattern of a vocabulary whose files name none.", metavar="NAME|REGEX")
+    pattern: str | None = option(
+        None, "The pattern of a vocabulary whose files name none.", metavar="NAME|REGEX", choices=_core.PATTERNS
+    )
     dimension: int = option(4096, "The width of the embeddings, for the size curve.", ge=1)
 
 

@@ -1,5 +1,6 @@
 """Tokenizers of any library, by file or name, behind one face."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from dist_bpe.errors import FormatError, UsageError
 from dist_bpe.pretokenize.checks import resolve
+from dist_bpe.storage.bucket import BucketPath
 from dist_bpe.storage.layout import MANIFEST
 from dist_bpe.storage.places import redacted
 from dist_bpe.vocabulary.formats.tiktoken import tiktoken_ranks
@@ -65,6 +67,58 @@ def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
         return _tokenizers_file(file, name, error)
 
 
+def tokenizer_of(given: Any, pattern: str | None = None) -> Tokenizer:
+    """A tokenizer from what Python has of it.
+
+    Args:
+        given: a `Vocabulary`, or what another library has loaded: an `Encoding` of tiktoken, a `Tokenizer` of
+            tokenizers, a tokenizer of transformers; or a path or name, see `open_tokenizer`.
+        pattern: see `open_tokenizer`.
+
+    Raises:
+        UsageError: something else.
+        FormatError: a damaged file.
+    """
+    if isinstance(given, Tokenizer):
+        return given
+    if isinstance(given, Vocabulary):
+        return Tokenizer.of(given, f"vocabulary of {len(given):,}")
+    if isinstance(given, (str, Path, BucketPath)):
+        return open_tokenizer(given.uri() if isinstance(given, BucketPath) else str(given), pattern)
+    libraries = {base.__module__.partition(".")[0] for base in type(given).__mro__}
+    if "tiktoken" in libraries:
+        return Tokenizer(given.name, given.n_vocab, lambda texts: given.encode_ordinary_batch(list(texts)))
+    if "tokenizers" in libraries:
+        return _of_tokenizers(given, "tokenizers.Tokenizer")
+    if "transformers" in libraries:
+        name = str(getattr(given, "name_or_path", "") or type(given).__name__)
+        if hasattr(given, "backend_tokenizer"):
+            return _of_tokenizers(given.backend_tokenizer, name)
+        options = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+        return Tokenizer(name, len(given), lambda texts: [given(text, **options)["input_ids"] for text in texts])
+    raise UsageError(
+        "a tokenizer is a dist_bpe.Vocabulary, a path, the name of a tiktoken encoding, or a tokenizer of tiktoken, "
+        f"tokenizers or transformers, not {type(given).__name__}."
+    )
+
+
+def _of_tokenizers(theirs: Any, name: str) -> Tokenizer:
+    def encode(texts: Sequence[str]) -> Ids:
+        # The texts of special tokens are text like any other, as in every tokenizer here. It is the user's object.
+        before, theirs.encode_special_tokens = theirs.encode_special_tokens, True
+        try:
+            return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
+        finally:
+            theirs.encode_special_tokens = before
+
+    # Counted here, since releases from 1.0 on do not tell.
+    value = json.loads(theirs.to_str())
+    entries = value["model"]["vocab"]
+    tokens = set(entries) if isinstance(entries, dict) else {entry[0] for entry in entries}
+    tokens.update(token["content"] for token in value.get("added_tokens") or ())
+    return Tokenizer(name, len(tokens), encode)
+
+
 def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:
     try:
         from tokenizers import Tokenizer as Theirs
@@ -74,11 +128,7 @@ def _tokenizers_file(path: Path, name: str, reason: FormatError) -> Tokenizer:
         theirs = Theirs.from_file(str(path))
     except Exception as error:  # the library raises no narrower class
         raise FormatError(f"{path} is no tokenizer.json that `tokenizers` can read: {error}.") from error
-
-    def encode(texts: Sequence[str]) -> Ids:
-        return [encoding.ids for encoding in theirs.encode_batch(list(texts), add_special_tokens=False)]
-
-    return Tokenizer(name, theirs.get_vocab_size(), encode)
+    return _of_tokenizers(theirs, name)
 
 
 def _tiktoken_file(path: Path, name: str, pattern: str | None, reason: FormatError) -> Tokenizer:

@@ -79,7 +79,7 @@ def check_memory(
     unique = int(words[first:].sum())
     raise UsageError(
         f"learning from {unique:,} unique words takes about {human_bytes(needs[0])} of memory, and there are "
-        f"{human_bytes(memory)}: {advice}. Otherwise take a machine with more, or set "
+        f"{human_bytes(memory)}: {advice}. A machine with more memory would do, or set "
         f"{both(LearnOptions, 'driver_memory')} if you know better."
     )
 

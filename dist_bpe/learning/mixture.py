@@ -14,15 +14,20 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
 
 from dist_bpe.counting.options import Unit
 from dist_bpe.errors import CountOverflowError, UsageError, several
-from dist_bpe.options import Options, both, in_one_sentence, option
+from dist_bpe.options import Options, both, fields_of, in_one_sentence, option
+from dist_bpe.tables import Tabular, arrow_table
 
 REST = "*"
 SCALE = 1 << 16
 MOST_DIGITS = 30
+#: What is taken exactly as it is written.
+Number = int | float | str | Fraction | decimal.Decimal
+# Sources that a mixture shows of itself.
+MOST_SHOWN = 4
 
 
 def _ratio(value: Any) -> Fraction:
@@ -56,7 +61,9 @@ def _some(value: Fraction) -> Fraction:
     return value
 
 
-Ratio = Annotated[Fraction, BeforeValidator(_ratio), PlainSerializer(str)]
+Ratio = Annotated[
+    Fraction, BeforeValidator(_ratio), WithJsonSchema({"type": ["number", "string"]}), PlainSerializer(str)
+]
 
 
 @in_one_sentence
@@ -68,12 +75,16 @@ class Mixture(Options):
         "The unit of a source's size: bytes, characters (of the words in the table), words or documents.",
     )
     alpha: Annotated[Ratio, AfterValidator(_at_most_one)] | None = option(
-        None, "Sources take shares in proportion to size^A: 1 is natural, 0 is the same for all.", metavar="A"
+        None,
+        "Sources take shares in proportion to size^A: 1 is natural, 0 is the same for all.",
+        metavar="A",
+        example=0.3,
     )
     unimax: Annotated[Ratio, AfterValidator(_some)] | None = option(
         None,
         "All sources take the same share, but none more than N times over; the rest goes to the others.",
         metavar="N",
+        example=4,
     )
     shares: dict[str, Ratio] = option(
         {},
@@ -81,6 +92,7 @@ class Mixture(Options):
         "natural proportion; with all named, or with *, only the proportions count.",
         flag="--share",
         metavar="NAME=S",
+        example={"en": 0.5, "*": 0.5},
         repeated=True,
     )
     multipliers: dict[str, Ratio] = option(
@@ -88,6 +100,7 @@ class Mixture(Options):
         "A source's factor on top of the rule; * is for all others.",
         flag="--multiplier",
         metavar="NAME=M",
+        example={"en": 2},
         repeated=True,
     )
     caps: dict[str, Ratio] = option(
@@ -95,6 +108,7 @@ class Mixture(Options):
         "A source counts as if it had been sampled down evenly to N units, before the rule; * is for all others.",
         flag="--cap",
         metavar="NAME=N",
+        example={"en": 1_000_000_000},
         repeated=True,
     )
     jitter: bool = option(
@@ -107,10 +121,29 @@ class Mixture(Options):
         SCALE, "The integer that a weight of one becomes where weights have to be rounded.", cli=False, ge=1, le=1 << 40
     )
 
+    def __repr__(self) -> str:
+        given = {name: getattr(self, name) for name, field in fields_of(Mixture).items()}
+        shown = [
+            f"{name}={_shown(value)}" for name, value in given.items() if value != fields_of(Mixture)[name].default
+        ]
+        return f"Mixture({', '.join(shown)})"
+
+    __str__ = __repr__
+
     if TYPE_CHECKING:
 
-        def __init__(self, **values: Any) -> None:  # numbers in any form that `_ratio` takes
-            ...
+        def __init__(
+            self,
+            *,
+            unit: Unit = "bytes",
+            alpha: Number | None = None,
+            unimax: Number | None = None,
+            shares: Mapping[str, Number] = ...,
+            multipliers: Mapping[str, Number] = ...,
+            caps: Mapping[str, Number] = ...,
+            jitter: bool = False,
+            scale: int = SCALE,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Mixture":
@@ -228,14 +261,43 @@ class Mixture(Options):
         return named | {name: left * size / whole for name, size in others.items()}
 
 
-def Temperature(alpha: Any, **options: Any) -> Mixture:
-    """The mixture with shares in proportion to size^alpha; options are the other fields of `Mixture`."""
-    return Mixture(alpha=alpha, **options)
+def _shown(value: Any) -> str:
+    """A field's value in one line: numbers as `_ratio` takes them again, and the first few of a table."""
+    if isinstance(value, dict):
+        first = [f"{name!r}: {_shown(number)}" for name, number in list(value.items())[:MOST_SHOWN]]
+        return f"{{{', '.join(first)}{f', … {len(value):,} in all' if len(value) > MOST_SHOWN else ''}}}"
+    if not isinstance(value, Fraction):
+        return repr(value)
+    if value.denominator == 1:
+        return str(value.numerator)
+    decimal_ = f"{float(value):.6g}"
+    return decimal_ if Fraction(decimal_) == value else repr(str(value))
 
 
-def UniMax(passes: Any, **options: Any) -> Mixture:
+def Temperature(
+    alpha: Number,
+    *,
+    unit: Unit = "bytes",
+    multipliers: Mapping[str, Number] | None = None,
+    caps: Mapping[str, Number] | None = None,
+    jitter: bool = False,
+    scale: int = SCALE,
+) -> Mixture:
+    """The mixture with shares in proportion to size^alpha; the options are the other fields of `Mixture`."""
+    return Mixture(alpha=alpha, unit=unit, multipliers=multipliers or {}, caps=caps or {}, jitter=jitter, scale=scale)
+
+
+def UniMax(
+    passes: Number,
+    *,
+    unit: Unit = "bytes",
+    multipliers: Mapping[str, Number] | None = None,
+    caps: Mapping[str, Number] | None = None,
+    jitter: bool = False,
+    scale: int = SCALE,
+) -> Mixture:
     """The mixture of equal shares with at most so many passes over a source; options as in `Mixture`."""
-    return Mixture(unimax=passes, **options)
+    return Mixture(unimax=passes, unit=unit, multipliers=multipliers or {}, caps=caps or {}, jitter=jitter, scale=scale)
 
 
 def _named(table: Mapping[str, Fraction], name: str, default: Fraction) -> Fraction:
@@ -253,9 +315,9 @@ def _integers(weights: Mapping[str, Fraction], sizes: Mapping[str, int], scale: 
     return {name: number // divisor for name, number in numbers.items()}
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The integer weights of a mixture over some sources.
+@dataclass(frozen=True, repr=False)
+class Weights(Tabular):
+    """The integer weights of a mixture over some sources; as a table, a row for each source.
 
     Attributes:
         unit: what sizes are measured in.
@@ -270,6 +332,27 @@ class Weights:
     integers: dict[str, int]
     mean: Fraction
     jitter: bool = False
+
+    def _described(self) -> str:
+        if self.natural:
+            return f"<Weights of {several(len(self.integers), 'source')}: natural>"
+        rows = sorted(self.rows(), key=lambda row: (-row[2], row[0]))
+        shown = ", ".join(f"{name} {used:.1%} (× {factor:.3g})" for name, _, used, factor in rows[:MOST_SHOWN])
+        return f"<Weights of {several(len(rows), 'source')}: {shown}{', …' if len(rows) > MOST_SHOWN else ''}>"
+
+    def to_arrow(self) -> Any:
+        """A row for each source, the largest raw share first: its size, integer weight, shares, and multiplier."""
+        names, raw, used, multiplier = zip(*self.rows(), strict=True)
+        return arrow_table(
+            {
+                "source": names,
+                self.unit: [self.sizes[name] for name in names],
+                "weight": [self.integers[name] for name in names],
+                "raw_share": raw,
+                "used_share": used,
+                "multiplier": multiplier,
+            }
+        )
 
     @property
     def natural(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ByteSize, PlainSerializer
+from pydantic import BeforeValidator, ByteSize, PlainSerializer, WithJsonSchema
 
 from dist_bpe import _core
 from dist_bpe.errors import UsageError, several
@@ -29,6 +29,7 @@ VocabSizes = Annotated[
     tuple[int, ...],
     BeforeValidator(vocab_sizes),
     # One size is written as the number it is.
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "array", "items": {"type": "integer"}}]}),
     PlainSerializer(lambda sizes: sizes[0] if len(sizes) == 1 else list(sizes)),
 ]
 
@@ -55,18 +56,26 @@ class LearnOptions(Options):
     )
     min_pair_count: int = option(2, "The least count of a pair that is merged, in raw counts.", ge=1, le=MOST)
     min_word_count: int = option(1, "Rarer words take no part in learning.", ge=1, le=MOST)
-    max_token_bytes: int | None = option(None, "No token is longer than this, in bytes.", ge=2, le=(1 << 32) - 1)
+    max_token_bytes: int | None = option(
+        None, "No token is longer than this, in bytes.", example=32, ge=2, le=(1 << 32) - 1
+    )
     strict: bool = option(
         False, "A vocabulary that cannot have the size asked for is an error; otherwise a warning says how many it has."
     )
     special_tokens_first: bool = option(False, "Special tokens take the ids from 0 on instead of the last ones.")
     pad_to_multiple: int | None = option(
-        None, "Reserved tokens are added until the size is a multiple of this.", metavar="N", ge=1, le=1 << 20
+        None,
+        "Reserved tokens are added until the size is a multiple of this.",
+        metavar="N",
+        example=64,
+        ge=1,
+        le=1 << 20,
     )
     driver_memory: ByteSize | None = option(
         None,
         "The memory for learning, such as 16GB; a table that needs more is refused.",
         metavar="SIZE",
+        example="16GB",
         shown="what is free",
         ge=1,
     )

@@ -43,6 +43,9 @@ class Outcome:
     costs: dict[str, float]
     seconds: float
 
+    def __repr__(self) -> str:
+        return f"<Outcome: Gini {self.gini:.4f}, worst {self.worst!r}, {sum(self.tokens.values()):,} tokens>"
+
     @property
     def gini(self) -> float:
         """The Gini coefficient of the costs."""

@@ -8,10 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from dist_bpe import memory
 from dist_bpe.corpus.heldout import HeldOut, refuse_overlap
 from dist_bpe.counting.table import CountTable
-from dist_bpe.errors import RunError, UsageError
+from dist_bpe.errors import RunError, UsageError, several
 from dist_bpe.evaluation.balance import balance, balance_warnings, bound_warnings, frontier, search
 from dist_bpe.evaluation.options import BalanceOptions
 from dist_bpe.learning.memory import check_memory
@@ -22,6 +24,7 @@ from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.run.resume import claimed
 from dist_bpe.storage.files import RunPath, make_folder, parse_path, to_json, write
 from dist_bpe.storage.layout import MIXTURES
+from dist_bpe.tables import Tabular, arrow_table
 
 
 class Sets(NamedTuple):
@@ -38,9 +41,12 @@ class Target(NamedTuple):
     overwrite: bool = False
 
 
-@dataclass
-class BalanceReport:
-    """What `balance` found: the rounds, what else was tried, the mixture's file, and what limits it."""
+@dataclass(repr=False)
+class BalanceReport(Tabular):
+    """What `balance` found: the rounds, what else was tried, the mixture's file, and what limits it.
+
+    As a table, a row for each round and whatever else was tried.
+    """
 
     reference: str
     rounds: list[Outcome] = field(default_factory=list)
@@ -49,6 +55,41 @@ class BalanceReport:
     test: Outcome | None = None
     file: RunPath | None = None
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def mixture(self) -> Mixture:
+        """The mixture that was kept.
+
+        Raises:
+            RunError: nothing was tried.
+        """
+        if self.best is None:
+            raise RunError("no mixture was found.")
+        return self.best[1].mixture
+
+    def _described(self) -> str:
+        tried = several(len(self.rounds) + len(self.tried), "training")
+        if self.best is None:
+            return f"<BalanceReport: {tried}>"
+        name, best = self.best
+        worst = max(best.premiums(self.reference).values())
+        return (
+            f"<BalanceReport: {name} after {tried}, Gini {best.gini:.4f}, worst premium {worst:.3f} to "
+            f"{self.reference}; mixture in {self.file}>"
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each training, and for the test set: its name, evenness, bytes per token, tokens and seconds."""
+        named = [(f"round {i}", outcome) for i, outcome in enumerate(self.rounds, 1)] + self.tried
+        named += [("on the test set", self.test)] if self.test else []
+        values = [outcome.as_json(self.reference) for _, outcome in named]
+        columns = (
+            "gini", "worst_premium", "max_over_min", "worst_language", "worst_tokens", "macro_bytes_per_token",
+            "all_tokens", "seconds",
+        )  # fmt: skip
+        return arrow_table(
+            {"name": [name for name, _ in named], **{column: [value[column] for value in values] for column in columns}}
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""

@@ -61,7 +61,7 @@ class Counted(NamedTuple):
 
 
 def run_count(config: RunConfig, progress: Progress) -> Counted:
-    """Plan, count and merge; see `api.count`."""
+    """Plan, count and merge; see `api.making.count`."""
     pattern = resolve(config.count.pattern)
     check_special_tokens(config.count.special_tokens)
     output = parse_path(config.output)
@@ -74,7 +74,11 @@ def run_count(config: RunConfig, progress: Progress) -> Counted:
         stage.advance(
             len(planned.files), f"{rows}{human_bytes(planned.bytes)}, {several(len(planned.shards), 'shard')}"
         )
-    if planned.in_memory and config.engine.engine != "local":
+    # Without an address, which is one of Ray: what this process alone can read is counted here.
+    local = bool(planned.in_memory) and config.engine.address is None
+    engine = config.engine.engine or ("local" if local else "ray")
+    config = config.model_copy(update={"engine": config.engine.model_copy(update={"engine": engine})})
+    if planned.in_memory and engine != "local":
         raise UsageError(
             f"the documents of source {planned.in_memory[0]!r} lie in this process, where no Ray worker can read them. "
             'Use engine="local", or write them to a file.'
@@ -87,7 +91,7 @@ def run_count(config: RunConfig, progress: Progress) -> Counted:
     with owned(output, progress) as held:
         progress.tell(
             "run_began", version=__version__, host=socket.gethostname(), pid=os.getpid(), lease=held.number,
-            engine=config.engine.engine, files=len(planned.files), bytes=planned.bytes, shards=len(planned.shards),
+            engine=engine, files=len(planned.files), bytes=planned.bytes, shards=len(planned.shards),
         )  # fmt: skip
         begin_or_resume(output, held, fingerprint(planned, config.sources, options), config, progress)
         counted = held.staging.exists()

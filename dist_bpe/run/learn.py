@@ -53,7 +53,7 @@ def run_learn(
     dev: HeldOut | None,
     progress: Progress,
 ) -> Training:
-    """Learn from a table; see `api.learn`."""
+    """Learn from a table; see `api.making.learn`."""
     for token in specials:
         if token.text not in table.special_tokens:
             progress.warn(

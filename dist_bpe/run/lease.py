@@ -238,8 +238,9 @@ def lease(run: RunPath, say: Callable[[str], None]) -> Iterator[Lease]:
     if not owned.take(owner) or max(_files(folder)) != owned.number:
         raise RunError(f"another driver began to work on {run} at this moment; this one has stopped.")
     for number, path in _files(folder).items():
-        if number < owned.number:
-            with contextlib.suppress(OSError):  # what is no file of ours stays; its number has passed
+        # What is no file of ours stays; its number has passed.
+        if number < owned.number and (old := _read(path)) and not old.damaged:
+            with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
     _take_up(run, owned)
     owned._thread.start()

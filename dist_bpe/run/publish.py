@@ -13,8 +13,10 @@ from dist_bpe.counting.table import CountTable, add_tables, manifest
 from dist_bpe.counting.tasks import merge_part, merge_tasks
 from dist_bpe.counting.wordlists import described, gather
 from dist_bpe.errors import RunError, SourceError, UsageError
+from dist_bpe.options import both
 from dist_bpe.pretokenize.checks import resolve, warnings_for
 from dist_bpe.progress import Progress
+from dist_bpe.run.config import ExportOptions
 from dist_bpe.run.lease import Lease
 from dist_bpe.run.resume import owned, refuse_foreign_table
 from dist_bpe.storage.bucket import BucketPath
@@ -120,6 +122,8 @@ def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bo
         raise UsageError(f"{output} is one of the runs to add: name another folder for the sum.")
     if len(tables) < 2:
         raise UsageError("name at least two run folders to add.")
+    if len({table.digest for table in tables}) < len(tables):
+        progress.warn("two of the count tables are equal to the byte: their documents count twice.")
     planned = {"added": sorted(table.digest for table in tables)}
     with owned(output, progress) as held:
         if _is_there(output, planned, overwrite, "add", progress):
@@ -136,10 +140,7 @@ def add_runs(runs: Sequence[str | RunPath], output: str | RunPath, overwrite: bo
 def run_import(
     lists: Sequence[WordList], output: str | RunPath, options: CountOptions, overwrite: bool, progress: Progress
 ) -> CountTable:
-    """Gather lists of words into a table; see `api.import_counts`. The table of the same lists is left as it is."""
-    for name in ("shard_bytes", "max_word_bytes"):
-        if getattr(options, name) is not None:
-            raise UsageError(f"{name} has no effect on lists of words: leave it out.")
+    """Gather lists of words into a table; see `making.import_counts`. The table of the same lists is left as it is."""
     output = parse_path(output)
     progress.fields["run"] = str(output)
     pattern = resolve(options.pattern)
@@ -182,6 +183,10 @@ def _is_there(output: RunPath, planned: dict[str, Any], overwrite: bool, stage: 
         if {**planned, "table": old.get("table")} == old and old["table"] == CountTable.open(output).digest:
             progress.say(f"{stage}: {output / COUNTS} is there already, of the same inputs and options.")
             return True
-        raise RunError(f"{output} holds a count table already; name another folder, or replace it with --overwrite.")
+        refuse_foreign_table(output)
+        raise RunError(
+            f"{output} holds a count table already, which was made from something else or by other options; name "
+            f"another folder, or replace it with {both(ExportOptions, 'overwrite')}."
+        )
     refuse_foreign_table(output)
     return False

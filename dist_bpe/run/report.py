@@ -3,16 +3,22 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from dist_bpe.counting.table import CountTable
+from dist_bpe.errors import several
 from dist_bpe.progress import StageRecord
 from dist_bpe.storage import places
 from dist_bpe.storage.files import RunPath
+from dist_bpe.tables import Tabular, arrow_table
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 
-@dataclass
-class RunReport:
+@dataclass(repr=False)
+class RunReport(Tabular):
     """What a command did, for the closing summary and report.json; lies outside the reproducible set.
+
+    As a table, a row for each source.
 
     `stages` have seconds and peak bytes of the driver and, where the work ran elsewhere, of the largest worker.
     `mixture` has (source, raw share, used share, multiplier), empty if natural; `curve` bytes per token by vocabulary
@@ -36,6 +42,27 @@ class RunReport:
 
     def __post_init__(self) -> None:
         self.output = places.redacted(self.output)  # without secrets
+
+    def _described(self) -> str:
+        shown = [several(len(self.table.sources), "source")] if self.table else []
+        shown += [f"{len(self.vocabulary):,} tokens"] if self.vocabulary is not None else []
+        shown += [f"{sum(stage.seconds for stage in self.stages):.1f} s"] if self.stages else []
+        shown += [several(len(self.warnings), "warning")] if self.warnings else []
+        return f"<RunReport of {self.output}: {', '.join(shown)}>"
+
+    def to_arrow(self) -> pa.Table:
+        """A row for each source, those of most bytes first: its totals, bytes per token, and part in the mixture."""
+        sources = sorted(self.table.sources.items(), key=lambda row: (-row[1].bytes, row[0])) if self.table else []
+        columns: dict[str, list[Any]] = {"source": [name for name, _ in sources]}
+        for total in ("documents", "bytes", "words", "unique_words"):
+            columns[total] = [getattr(source, total) for _, source in sources]
+        if self.bytes_per_token:
+            columns["bytes_per_token"] = [self.bytes_per_token.get(name) for name, _ in sources]
+        if self.mixture:
+            mixture = {name: (used, multiplier) for name, _, used, multiplier in self.mixture}
+            for i, column in enumerate(("used_share", "multiplier")):
+                columns[column] = [mixture[name][i] if name in mixture else None for name, _ in sources]
+        return arrow_table(columns)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values."""

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from dist_bpe import _core
@@ -12,8 +13,9 @@ from dist_bpe.corpus.shard import SPLIT
 from dist_bpe.corpus.source import Source
 from dist_bpe.counting.table import FORMAT_VERSION, CountTable
 from dist_bpe.errors import DistBpeError, RunError, UsageError
+from dist_bpe.options import both
 from dist_bpe.progress import Progress
-from dist_bpe.run.config import RunConfig
+from dist_bpe.run.config import ExportOptions, RunConfig
 from dist_bpe.run.lease import RELEASED, Lease, holder, lease, unfinished
 from dist_bpe.storage.bucket import BucketPath
 from dist_bpe.storage.files import RunPath, make_folder, move, remove, sealed, unsealed, write
@@ -91,7 +93,16 @@ def _differences(old: Any, new: Any, name: str) -> Iterator[str]:
             else:
                 yield from _differences(old[key], new[key], inner)
     elif old != new and not (name.rpartition(" ")[2].startswith("on_bad_") and old == "error"):
+        if name.endswith("modified"):
+            old, new = (_moment(value) for value in (old, new))
         yield f"{name} was {old!r} and is {new!r}"
+
+
+def _moment(modified: Any) -> Any:
+    """The time of a file for people, from nanoseconds; an etag as it is."""
+    if not isinstance(modified, int) or isinstance(modified, bool):
+        return modified
+    return datetime.fromtimestamp(modified / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def shown(texts: list[str]) -> str:
@@ -159,8 +170,9 @@ def refuse_foreign_table(output: RunPath) -> None:
     """
     folder = output / COUNTS
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    # Parts alone, named by their content, are of a driver that was stopped on the way into an object store.
-    marked = MANIFEST not in names
+    # Parts alone, named by their content, are of a driver that was stopped on the way into an object store; parts with
+    # a manifest that says nothing are of a table whose manifest is damaged.
+    marked = MANIFEST not in names or len(names) > 1
     with contextlib.suppress(OSError):
         marked = marked or b'"count-table"' in (folder / MANIFEST).read_bytes()
     foreign = next((name for name in sorted(names) if name != MANIFEST and not _PART.fullmatch(name)), None)
@@ -195,17 +207,26 @@ def begin_or_resume(
             write(begun, sealed(planned))  # with the policies of now
             return
     if (output / COUNTS).exists() and not config.overwrite and not config.restart:
+        refuse_foreign_table(output)
+        if not (output / COUNTS / MANIFEST).exists():
+            raise RunError(
+                f"{output / COUNTS} holds parts of a count table without their manifest: restore it, or count again "
+                f"with {both(ExportOptions, 'overwrite')}."
+            )
         old = unsealed(finished) if planned else None
         if old and old.get("table") != CountTable.open(output).digest:
             old = None  # the table was put there by something else
+        why = "" if planned else ", and documents in memory cannot be compared with those it was counted from"
+        if planned and unsealed(finished) is None and finished.exists():
+            why = f", and {finished}, which says what it was counted from, is damaged"
         changed = differences(_without_table(old), planned) if old and planned else []
         if old and not changed:
             progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
             return
         raise RunError(
             f"{output} holds a count table already{' of another run' if changed else ''}"
-            f"{f' ({shown(changed)})' if changed else ''}. Learn from it (`dist-bpe learn {output}`), name another "
-            "folder, or replace it with --overwrite."
+            f"{f' ({shown(changed)})' if changed else why}. Learn from it (`dist-bpe learn {output}`, in Python "
+            f"CountTable.open), name another folder, or replace it with {both(ExportOptions, 'overwrite')}."
         )
     refuse_foreign_table(output)
     owned.begin()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dist_bpe.counting.table import CountTable
 from dist_bpe.errors import DistBpeError, RunError, several
 from dist_bpe.progress import human_bytes
 from dist_bpe.run.lease import BEAT_SECONDS, holder, unfinished
@@ -113,12 +114,15 @@ def status(run: str | RunPath) -> Status:
     manifest = run / COUNTS / MANIFEST
     if manifest.exists():
         with _damage(manifest, found):
-            sources = read_json(manifest)["sources"].values()
+            sources = CountTable.open(run).sources.values()
             table = {"sources": len(sources)}
-            table |= {name: sum(int(source[name]) for source in sources) for name in (*SUMS, "unique_words")}
+            table |= {name: sum(getattr(source, name) for source in sources) for name in (*SUMS, "unique_words")}
             found.table = table
         if found.stage == "empty":
             found.stage = "finished" if found.table else "damaged"
+    elif (run / COUNTS).exists() and found.stage == "empty":
+        found.stage = "damaged"
+        found.damaged.append(f"{run / COUNTS} has no {MANIFEST}: restore it, or count again with --overwrite.")
     if (run / VOCABULARIES).is_dir():
         folders: list[RunPath] = list((run / VOCABULARIES).iterdir())
         for folder in sorted(folders, key=lambda folder: folder.name):

@@ -72,7 +72,9 @@ def learn_and_export(
     folders = _folders(place, options, export_options)
     origin = Origin(table, specials, dev)
     with claimed(place, VOCABULARIES, (folder.name for folder in folders.values()), progress):
-        if not export_options.overwrite:
+        # A run that begins anew makes its vocabularies anew.
+        overwrite = export_options.overwrite or export_options.restart
+        if not overwrite:
             weights = None if options.parity else options.mixture.weights(table.sizes(options.mixture.unit))
             wanted = {size: origin.fingerprints(_of_size(options, size), weights) for size in folders}
             if _finished(folders, wanted, export_options.formats):
@@ -91,7 +93,7 @@ def learn_and_export(
                     export_options.formats,
                     libraries=libraries_of(export_options),
                     fingerprints=origin.fingerprints(_of_size(options, size), made[size].training.weights),
-                    overwrite=export_options.overwrite,
+                    overwrite=overwrite,
                 )
                 stage.advance(len(sizes(folder)))
         for text in not_carried(made[options.largest].vocabulary.data, export_options.formats):
@@ -231,8 +233,22 @@ class Origin(NamedTuple):
 
 def export_vocabulary(path: str | RunPath, output: str | RunPath, options: ExportOptions) -> list[str]:
     """Write a saved vocabulary in the formats asked for to another folder; returns a line a library."""
-    output = parse_path(output)
     vocabulary = Vocabulary.load(path)
+    outcome, fresh = exported(vocabulary, output, options)
+    lines = [f"{library}: {text}" for library, text in outcome.items()]
+    if fresh:
+        lines += [f"warning: {text}" for text in not_carried(vocabulary.data, options.formats)]
+        lines.append(f"files: {parse_path(output)}")
+    return lines
+
+
+def exported(vocabulary: Vocabulary, output: str | RunPath, options: ExportOptions) -> tuple[dict[str, str], bool]:
+    """Write a vocabulary to a folder that is empty, or holds these very files; what `export` gives, and whether it did.
+
+    Raises:
+        RunError: the folder holds something else, and is not to be overwritten.
+    """
+    output = parse_path(output)
     if output.exists() and any(output.iterdir()) and not options.overwrite:
         found = read_manifest(output)
         files = write_formats(vocabulary.data, options.formats)[0]
@@ -240,10 +256,6 @@ def export_vocabulary(path: str | RunPath, output: str | RunPath, options: Expor
         if found is None or {name: file.sha256 for name, file in found.files.items()} != hashes:
             raise RunError(f"{output} is not empty; name another folder, or use --overwrite.")
         Vocabulary.load(output)
-        return [f"files: {output} has these files already"]
-    outcome = export(vocabulary, output, options.formats, libraries=libraries_of(options), overwrite=options.overwrite)
-    return [
-        *(f"{library}: {text}" for library, text in outcome.items()),
-        *(f"warning: {text}" for text in not_carried(vocabulary.data, options.formats)),
-        f"files: {output}",
-    ]
+        return {"files": f"{output} has these files already"}, False
+    libraries = libraries_of(options)
+    return export(vocabulary, output, options.formats, libraries=libraries, overwrite=options.overwrite), True

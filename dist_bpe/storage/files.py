@@ -408,7 +408,10 @@ def ranges(path: RunPath) -> Iterator[Callable[[int, int], bytes]]:
 
 def opened(path: RunPath) -> Any:
     """What pyarrow reads a file from."""
-    return path.open() if isinstance(path, BucketPath) else path
+    if isinstance(path, BucketPath):
+        return path.open()
+    # It takes no names that are not UTF-8.
+    return path if os.fsencode(path).decode(errors="ignore") == str(path) else path.open("rb")
 
 
 def sizes(folder: RunPath) -> dict[str, int]:

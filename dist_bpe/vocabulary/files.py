@@ -165,7 +165,9 @@ def read_manifest(folder: RunPath) -> Manifest | None:
         value = parsed(content, str(path))
     except FormatError as error:
         raise FormatError(f"{error} {_WAY_OUT}") from error
-    if not isinstance(value, dict) or value.get("format") != "dist_bpe vocabulary":
+    if not isinstance(value, dict) or not value:
+        raise FormatError(f"{path} is damaged: it holds no entries. {_WAY_OUT}")
+    if value.get("format") != "dist_bpe vocabulary":
         return None
     if type(value.get("version")) is int and value["version"] > 1:
         raise FormatError(f"{path} is of version {shown(value['version'])}; this release reads version 1.")
@@ -177,7 +179,7 @@ def read_manifest(folder: RunPath) -> Manifest | None:
         raise FormatError(f"{path} is damaged at {place} ({first['msg']}). {_WAY_OUT}") from error
 
 
-_WAY_OUT = f"Export the vocabulary again; or remove this {MANIFEST} to have the other files read unchecked."
+_WAY_OUT = f"Restore it, or remove this {MANIFEST} to have the other files read unchecked."
 
 
 def is_ours(folder: RunPath, manifest: Manifest | None, name: str, content: bytes | None = None) -> bool:
@@ -465,8 +467,8 @@ def _read(
 def _check(path: RunPath, manifest: Manifest | None, digest: str) -> None:
     if manifest and path.name in manifest.files and manifest.files[path.name].sha256 != digest:
         raise FormatError(
-            f"{path} is not the file that {MANIFEST} names: it was changed or damaged. Export the vocabulary again; or "
-            f"remove {MANIFEST} if the change is meant."
+            f"{path} is not the file that {MANIFEST} names: it was changed or damaged. Restore it, export the "
+            f"vocabulary again from another of its files with --overwrite, or remove {MANIFEST} if the change is meant."
         )
 
 

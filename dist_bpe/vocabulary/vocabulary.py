@@ -18,6 +18,7 @@ from dist_bpe.pretokenize.patterns import Pattern, find, surrogate_error
 from dist_bpe.pretokenize.preparation import Normalization, SpecialToken
 from dist_bpe.storage.files import RunPath, parse_path
 from dist_bpe.storage.layout import MANIFEST
+from dist_bpe.tables import html_table
 from dist_bpe.vocabulary.data import BYTES, VocabularyData, described, merge_columns
 from dist_bpe.vocabulary.files import load, manifest, publish_files, write
 
@@ -143,6 +144,9 @@ class Vocabulary:
         pattern = self.pattern.name or self.pattern.regex
         return f"<Vocabulary of {len(self):,} tokens ({described(self.sizes)}), pattern {pattern!r}>"
 
+    def _repr_html_(self) -> str:
+        return html_table(repr(self), [{"kind": kind, "tokens": number} for kind, number in self.sizes.items()])
+
     def __getstate__(self) -> VocabularyData:
         return self.data
 
@@ -167,6 +171,46 @@ class Vocabulary:
             UsageError: no such id.
         """
         return self.decode_bytes((token_id,))
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """One id as vocab.json writes its token; None if no token has it.
+
+        That is a printable character for each byte, `Ġ` for the space and `Ċ` for a newline, as `tokenizers` and
+        `transformers` give and take them: "Ġthe", and "æĹ¥" for 日. A special token is its own text. `token_bytes`
+        gives the bytes, and `piece` the text.
+        """
+        keys = self._keys_by_id
+        return keys[token_id] if 0 <= token_id < len(keys) else None
+
+    def token_to_id(self, token: str | bytes) -> int | None:
+        """The id of a token; None if it has none.
+
+        Args:
+            token: a str as vocab.json writes it, see `id_to_token`; or the bytes themselves, b" the" or
+                "日".encode(), of which a special token has none.
+        """
+        if isinstance(token, bytes):
+            return self._ids_of_bytes.get(token)
+        return self._keys.get(token)
+
+    def get_vocab(self) -> dict[str, int]:
+        """The id of every token by its str in vocab.json, see `id_to_token`, in the order of the ids."""
+        return dict(self._keys)
+
+    @functools.cached_property
+    def _keys(self) -> dict[str, int]:
+        return self.data.keys()
+
+    @functools.cached_property
+    def _keys_by_id(self) -> list[str | None]:
+        keys: list[str | None] = [None] * len(self)
+        for key, i in self._keys.items():
+            keys[i] = key
+        return keys
+
+    @functools.cached_property
+    def _ids_of_bytes(self) -> dict[bytes, int]:
+        return {token: self.data.first_id + i for i, token in enumerate(self.data.tokens)}
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of ids, joined; they need not be UTF-8 if the ids were cut somewhere.

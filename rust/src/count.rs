@@ -13,7 +13,7 @@ use crate::normalize::{Form, Normalizer};
 use crate::rows::MAX_WORD_BYTES;
 use crate::scan::{Batch, Level, Pattern, Scanner};
 use crate::special::{Piece, SpecialCutter, SpecialError};
-use hash::{Seeds, Table};
+use hash::{Ahead, Seeds, Table};
 use sorted::Entries;
 pub use sorted::{Spill, partition_of};
 
@@ -63,6 +63,7 @@ pub struct Counter {
     max_word_bytes: usize,
     tables: Vec<Table>, // one a source: the words of a source that come together stay close in memory
     totals: Vec<Totals>,
+    ahead: Ahead,
 }
 
 impl Counter {
@@ -87,6 +88,7 @@ impl Counter {
             max_word_bytes: usize::MAX,
             tables: (0..sources).map(|_| Table::new(seeds)).collect(),
             totals: vec![Totals::default(); sources],
+            ahead: Ahead::new(),
         })
     }
 
@@ -117,95 +119,16 @@ impl Counter {
     /// # Panics
     /// If there is no such source.
     pub fn count_document(&mut self, source: usize, text: &str) -> Result<(), CountError> {
-        self.count_document_while(source, text, &mut |_| ControlFlow::Continue(()))
+        self.documents(source).count_while(text, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same until `look` breaks, which gets the number of bytes that were read since the last call, and is called
-    /// every few milliseconds; then the result is [`CountError::Interrupted`].
+    /// Takes documents of one source: short ones are counted faster, one after another, than each alone.
     ///
     /// # Panics
     /// If there is no such source.
-    pub fn count_document_while(
-        &mut self,
-        source: usize,
-        text: &str,
-        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
-    ) -> Result<(), CountError> {
-        let Some(scanner) = &mut self.scanner else { return Err(CountError::NoPattern) };
-        let (table, totals) = (&mut self.tables[source], &mut self.totals[source]);
-        // One check a document instead of one a word: a document has at most as many words as bytes, and no word's
-        // count is more than the words of its source.
-        let most = text.len() as u64 * if self.normalizer.is_some() { Form::MOST_GROWTH } else { 1 };
-        if totals.words.checked_add(most).is_none() {
-            return Err(CountError::Overflow { word: show(text.as_bytes()), count: most, source_index: source });
-        }
-        note(totals, text);
-        let (mut words, mut cut_words) = (0, 0);
-        let mut too_long = None;
-        let (normalizer, max_word_bytes) = (&mut self.normalizer, self.max_word_bytes);
-        let mut cut = Vec::new();
-        let mut count_text = |text: &str| {
-            let text = match normalizer {
-                Some(normalizer) => normalizer.normalize_while(text, look)?,
-                None => text,
-            };
-            scanner.scan_while(text, |batch| {
-                let (window, bounds) = match batch {
-                    Batch::Words(window, bounds) => (window, bounds),
-                    Batch::Long(word) => {
-                        cut_words += u64::from(word.len() > max_word_bytes);
-                        let mut rest = word;
-                        while !rest.is_empty() {
-                            let (piece, behind) = rest.split_at(piece_end(rest, max_word_bytes));
-                            if piece.len() > MAX_WORD_BYTES {
-                                too_long = Some(piece.len());
-                                return ControlFlow::Break(());
-                            }
-                            table.add(piece, 1);
-                            words += 1;
-                            rest = behind;
-                        }
-                        return look(word.len());
-                    }
-                };
-                let is_long = |ends: &[u32]| (ends[1] - ends[0]) as usize > max_word_bytes;
-                let any_long = max_word_bytes < usize::MAX && bounds.windows(2).any(is_long);
-                if any_long {
-                    cut_words += bounds.windows(2).filter(|ends| is_long(ends)).count() as u64;
-                    cut_long_words(window, bounds, max_word_bytes, &mut cut);
-                }
-                let bounds = if any_long { cut.as_slice() } else { bounds };
-                words += bounds.len().saturating_sub(1) as u64;
-                too_long = table.count_words(window, bounds).err();
-                if too_long.is_some() {
-                    return ControlFlow::Break(());
-                }
-                look(bounds.last().map_or(0, |&bytes| bytes as usize))
-            })
-        };
-        let ended = match &self.specials {
-            None => count_text(text),
-            Some(cutter) => cutter.pieces(text).try_for_each(|piece| match piece {
-                Piece::Text(text) => count_text(text),
-                Piece::Special(_) => {
-                    totals.special_tokens += 1;
-                    ControlFlow::Continue(())
-                }
-            }),
-        };
-        totals.words += words;
-        totals.cut_words += cut_words;
-        match (ended, too_long) {
-            (ControlFlow::Continue(()), _) => Ok(()),
-            (ControlFlow::Break(()), Some(bytes)) => Err(CountError::WordTooLong { bytes }),
-            (ControlFlow::Break(()), None) => Err(CountError::Interrupted),
-        }
-    }
-
-    /// Adds a document to the totals (documents, bytes, digest) without counting words: for patterns that cut
-    /// elsewhere and bring the words by [`Counter::add_word`].
-    pub fn note_document(&mut self, source: usize, text: &str) {
-        note(&mut self.totals[source], text);
+    pub fn documents(&mut self, source: usize) -> Documents<'_> {
+        assert!(source < self.sources() && self.ahead.is_empty());
+        Documents { counter: self, source }
     }
 
     /// Adds `count` occurrences of a word.
@@ -273,6 +196,106 @@ impl Counter {
         let tables = self.tables.iter_mut().enumerate();
         let arenas = tables.map(|(source, table)| table.take(source as u32, &mut entries)).collect();
         Spill::new(entries, arenas)
+    }
+}
+
+/// Documents of one source on their way into a [`Counter`]. Their last words are counted when this is dropped.
+pub struct Documents<'a> {
+    counter: &'a mut Counter,
+    source: usize,
+}
+
+impl Documents<'_> {
+    /// Adds a document to the totals (documents, bytes, digest) without counting words: for patterns that cut
+    /// elsewhere and bring the words by [`Counter::add_word`].
+    pub fn note(&mut self, text: &str) {
+        note(&mut self.counter.totals[self.source], text);
+    }
+
+    /// Counts a document, as [`Counter::count_document`] does, until `look` breaks, which gets the number of bytes that
+    /// were read since the last call, and is called every few milliseconds; then the result is
+    /// [`CountError::Interrupted`].
+    pub fn count_while(
+        &mut self,
+        text: &str,
+        look: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), CountError> {
+        let (counter, source) = (&mut *self.counter, self.source);
+        let Some(scanner) = &mut counter.scanner else { return Err(CountError::NoPattern) };
+        let (table, totals) = (&mut counter.tables[source], &mut counter.totals[source]);
+        // One check a document instead of one a word: a document has at most as many words as bytes, and no word's
+        // count is more than the words of its source.
+        let most = text.len() as u64 * if counter.normalizer.is_some() { Form::MOST_GROWTH } else { 1 };
+        if totals.words.checked_add(most).is_none() {
+            return Err(CountError::Overflow { word: show(text.as_bytes()), count: most, source_index: source });
+        }
+        note(totals, text);
+        let (mut words, mut cut_words) = (0, 0);
+        let mut too_long = None;
+        let (normalizer, ahead, max_word_bytes) = (&mut counter.normalizer, &mut counter.ahead, counter.max_word_bytes);
+        let mut cut = Vec::new();
+        let mut count_text = |text: &str| {
+            let text = match normalizer {
+                Some(normalizer) => normalizer.normalize_while(text, look)?,
+                None => text,
+            };
+            scanner.scan_while(text, |batch| {
+                let (window, bounds) = match batch {
+                    Batch::Words(window, bounds) => (window, bounds),
+                    Batch::Long(word) => {
+                        cut_words += u64::from(word.len() > max_word_bytes);
+                        let mut rest = word;
+                        while !rest.is_empty() {
+                            let (piece, behind) = rest.split_at(piece_end(rest, max_word_bytes));
+                            if piece.len() > MAX_WORD_BYTES {
+                                too_long = Some(piece.len());
+                                return ControlFlow::Break(());
+                            }
+                            table.add(piece, 1);
+                            words += 1;
+                            rest = behind;
+                        }
+                        return look(word.len());
+                    }
+                };
+                let is_long = |ends: &[u32]| (ends[1] - ends[0]) as usize > max_word_bytes;
+                let any_long = max_word_bytes < usize::MAX && bounds.windows(2).any(is_long);
+                if any_long {
+                    cut_words += bounds.windows(2).filter(|ends| is_long(ends)).count() as u64;
+                    cut_long_words(window, bounds, max_word_bytes, &mut cut);
+                }
+                let bounds = if any_long { cut.as_slice() } else { bounds };
+                words += bounds.len().saturating_sub(1) as u64;
+                too_long = table.count_words(window, bounds, ahead).err();
+                if too_long.is_some() {
+                    return ControlFlow::Break(());
+                }
+                look(bounds.last().map_or(0, |&bytes| bytes as usize))
+            })
+        };
+        let ended = match &counter.specials {
+            None => count_text(text),
+            Some(cutter) => cutter.pieces(text).try_for_each(|piece| match piece {
+                Piece::Text(text) => count_text(text),
+                Piece::Special(_) => {
+                    totals.special_tokens += 1;
+                    ControlFlow::Continue(())
+                }
+            }),
+        };
+        totals.words += words;
+        totals.cut_words += cut_words;
+        match (ended, too_long) {
+            (ControlFlow::Continue(()), _) => Ok(()),
+            (ControlFlow::Break(()), Some(bytes)) => Err(CountError::WordTooLong { bytes }),
+            (ControlFlow::Break(()), None) => Err(CountError::Interrupted),
+        }
+    }
+}
+
+impl Drop for Documents<'_> {
+    fn drop(&mut self) {
+        self.counter.tables[self.source].settle(&mut self.counter.ahead);
     }
 }
 
@@ -349,7 +372,7 @@ mod tests {
                 counter = counter.normalizing(form);
             }
             let (mut calls, mut read) = (0, 0);
-            let result = counter.count_document_while(0, &text, &mut |bytes| {
+            let result = counter.documents(0).count_while(&text, &mut |bytes| {
                 calls += 1;
                 read += bytes;
                 if calls > 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -18,7 +18,7 @@ pub use batch::Batch;
 use batch::{Batcher, ROOM};
 use blocks::BlockScan;
 pub use pattern::Pattern;
-use pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k, Rules, Shape};
+use pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, KimiK2, Llama3, O200k, Qwen35, Rules, Shape, Tekken};
 pub use simd::Level;
 
 /// Cuts one document after another into words, and keeps its buffer between them (16 KB).
@@ -81,6 +81,9 @@ impl Scanner {
             Shape::Cl100k => self.scan_by::<Cl100k>(text, &mut sink),
             Shape::Llama3 => self.scan_by::<Llama3>(text, &mut sink),
             Shape::O200k => self.scan_by::<O200k>(text, &mut sink),
+            Shape::Qwen35 => self.scan_by::<Qwen35>(text, &mut sink),
+            Shape::Tekken => self.scan_by::<Tekken>(text, &mut sink),
+            Shape::KimiK2 => self.scan_by::<KimiK2>(text, &mut sink),
             Shape::Deepseek3 => self.scan_by::<Deepseek3>(text, &mut sink),
             Shape::Whole => match u32::try_from(text.len()) {
                 Ok(bytes) if bytes <= self.reach => sink(Batch::Words(text.as_bytes(), &[0, bytes])),

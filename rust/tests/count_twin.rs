@@ -1,6 +1,7 @@
 //! The counter against its twin, a `BTreeMap`, and the borders of its numbers.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use dist_bpe_core::count::{CountError, Counter, Spill, Totals, partition_of};
 use dist_bpe_core::merge::Merger;
@@ -111,22 +112,28 @@ proptest! {
     /// Documents of every length are read up to their last byte and not past it, whatever lies behind them.
     #[test]
     fn documents_are_counted_as_the_words_of_their_text(
-        texts in prop::collection::vec("[a-c ]{0,20}|[a-zé ]{0,80}|[\\PC ]{0,40}", 0..20),
+        texts in prop::collection::vec("[a-c ]{0,20}|[a-zé ]{0,80}|[\\PC ]{0,40}|[aé]{16,40}", 0..40),
     ) {
-        let mut counter = Counter::new(1, Some(Pattern::GPT2), &[]).unwrap();
+        let [mut counter, mut together] = [(); 2].map(|()| Counter::new(1, Some(Pattern::GPT2), &[]).unwrap());
         let mut by_word = Counter::new(1, None, &[]).unwrap();
+        let mut documents = together.documents(0);
         for text in &texts {
             counter.count_document(0, text).unwrap();
-            by_word.note_document(0, text);
+            documents.count_while(text, &mut |_| ControlFlow::Continue(())).unwrap();
+            by_word.documents(0).note(text);
             Scanner::new(Pattern::GPT2).scan(text, |window, bounds| {
                 for pair in bounds.windows(2) {
                     by_word.add_word(0, &window[pair[0] as usize..pair[1] as usize], 1).unwrap();
                 }
             });
         }
-        prop_assert_eq!(counter.totals(0), by_word.totals(0));
-        prop_assert_eq!(counter.unique_words(), by_word.unique_words());
-        prop_assert_eq!(drain(&mut counter), drain(&mut by_word));
+        drop(documents);
+        let expected = drain(&mut by_word);
+        for mut counter in [counter, together] {
+            prop_assert_eq!(counter.totals(0), by_word.totals(0));
+            prop_assert_eq!(counter.unique_words(), expected.len());
+            prop_assert_eq!(drain(&mut counter), expected.clone());
+        }
     }
 
     #[test]

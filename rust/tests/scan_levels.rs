@@ -51,6 +51,9 @@ const CHARACTERS: &[&str] = &[
     "日",
     "ア",
     "・",
+    "〇",
+    "⺀",
+    "𖿱",
     "゛",
     "\u{3099}",
     "\u{3040}",
@@ -147,7 +150,7 @@ proptest! {
 
 #[test]
 fn every_length_around_two_edges() {
-    let text = "It's 12345 o'clock,\r\n\n  \u{3000}(abcé \0\u{200c}x カ・ナ\u{3040}a don'T — naïve 日本語 x!!\n/ÉCOLE हिन्दी HTTPServer 'll   \n  ";
+    let text = "It's 12345 o'clock,\r\n\n  \u{3000}(abcé \0\u{200c}x カ・ナ\u{3040}a 1〇2!⺀ 日〇 don'T — naïve 日本語 x!!\n/ÉCOLE हिन्दी HTTPServer 'll   \n  ";
     let long = text.repeat(2);
     let ends = (0..=long.len()).filter(|&end| long.is_char_boundary(end));
     ends.for_each(|end| check(&long[..end]));
@@ -179,6 +182,10 @@ fn hard_documents_take_linear_time() {
         "(a".repeat(many),
         format!("{}日", "\u{3040}".repeat(many)),
         "日・".repeat(many),
+        "1〇".repeat(many),
+        "!⺀".repeat(many),
+        format!("{}⺀", "!".repeat(many)),
+        format!("{}〇", "1".repeat(many)),
     ];
     for &pattern in Pattern::ALL {
         // Rules for numbers other than a shape's own matter for numbers alone.

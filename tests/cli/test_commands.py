@@ -1,6 +1,7 @@
 """The command line as a user meets it: whole runs, and one clear sentence for each thing that cannot work."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_train_shows_progress_and_closes_with_a_summary(corpus: Path, tmp_path: 
     assert ran.exit_code == 0, ran.stderr
     lines = ran.stderr.splitlines()
     for stage in ("plan", "start local", "count", "merge", "learn", "export"):
-        assert any(line.startswith(f"{stage}: ") for line in lines), lines
+        assert any(re.match(rf"\d\d:\d\d:\d\d {stage}: ", line) for line in lines), lines
     assert "\x1b" not in ran.stderr + ran.stdout
     out = ran.stdout
     for text in (

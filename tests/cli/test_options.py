@@ -14,7 +14,6 @@ from conftest import Writer
 from helpers import quiet, run
 
 import dist_bpe
-from dist_bpe import api
 from dist_bpe.cli.options import document
 from dist_bpe.corpus.documents import Reading
 from dist_bpe.corpus.source import Source
@@ -24,12 +23,14 @@ from dist_bpe.errors import UsageError
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.mixture import Mixture
 from dist_bpe.learning.options import LearnOptions
+from dist_bpe.learning.textbook import LessonOptions
 from dist_bpe.options import fields_of, flag_of
 from dist_bpe.run.config import ExportOptions, RunConfig
 from dist_bpe.vocabulary.vocabulary import Vocabulary
 
 MODELS = (
-    Source, CountOptions, WordList, EngineOptions, Mixture, LearnOptions, MeasureOptions, BalanceOptions, ExportOptions,
+    Source, CountOptions, WordList, EngineOptions, Mixture, LearnOptions, LessonOptions, MeasureOptions, BalanceOptions,
+    ExportOptions,
 )  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 
@@ -47,14 +48,6 @@ def test_every_option_says_what_it_means_in_a_sentence() -> None:
             assert field.description, (model, name)
             assert re.fullmatch(r"[\w@|'].*[.?]", field.description), (model, name)
             assert flag_of(field).cli or flag_of(field).name is None, (model, name)
-
-
-def test_keywords_of_python_are_the_fields_of_the_models() -> None:
-    count = api.CountKeywords.__annotations__.keys()
-    assert count == fields_of(CountOptions).keys()
-    both = api.CountAndEngineKeywords.__annotations__.keys()
-    assert both == {*fields_of(CountOptions), *fields_of(EngineOptions)}
-    assert api.LearnKeywords.__annotations__.keys() == fields_of(LearnOptions).keys() - {"vocab_size"}
 
 
 def test_workers_read_as_the_source_says() -> None:
@@ -141,13 +134,17 @@ def test_messages_name_the_key_in_the_file(corpus: Path, tmp_path: Path) -> None
 def test_a_misspelt_keyword_lists_what_there_is(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         quiet(Source("a", str(corpus)), output=tmp_path / "run", patern="gpt2")
-    assert str(caught.value).startswith("unknown option 'patern'; known here are: pattern, normalization, ")
+    assert str(caught.value).startswith("unknown option 'patern'; known here are: output, pattern, normalization, ")
     assert "stall_seconds" in str(caught.value)
     assert "restart" in str(caught.value)
     assert "sources" not in str(caught.value)
+    with pytest.raises(UsageError, match="unknown option 'shard_bytes'; known here are: lists, output, pattern, "):
+        dist_bpe.import_counts("words.txt", output="x", shard_bytes=3)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"^partitions: it should be greater than or equal to 1, not 0\.$"):
         quiet(Source("a", str(corpus)), output=tmp_path / "run", partitions=0)
-    with pytest.raises(UsageError, match="unknown option 'min_pairs'; known here are: vocab_size, mixture, "):
+    with pytest.raises(
+        UsageError, match="unknown option 'min_pairs'; known here are: counts, vocab_size, num_merges, "
+    ):
         dist_bpe.learn({"ab": 3}, 300, min_pairs=3)  # type: ignore[call-overload]
 
 
@@ -155,7 +152,7 @@ def test_what_is_no_source_and_no_list_of_words(corpus: Path, tmp_path: Path) ->
     given: Any = str(corpus)
     assert list(quiet(given, output=tmp_path / "run").sources) == ["corpus"]
     given = ("a", str(corpus))
-    with pytest.raises(UsageError, match=r"a source is a dist_bpe\.Source or a path, not tuple"):
+    with pytest.raises(UsageError, match=r"a source is a dist_bpe\.Source, a path or a table, not tuple"):
         quiet(given, output=tmp_path / "other")
     (tmp_path / "w.txt").write_text("ab 3\n")
     table = dist_bpe.import_counts([tmp_path / "w.txt"], output=tmp_path / "words", progress="silent")

@@ -42,20 +42,27 @@ def table(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def cut_numbers(shown: str) -> list[str]:
+    """The cells beside names that are cut short, and no names themselves."""
+    rows = [re.split(r" {2,}", line.strip()) for line in shown.splitlines() if line.startswith("  ")]
+    return [cell for row in rows for cell in row[1:] if ("…" in cell or "..." in cell) and not cell[0].isalpha()]
+
+
 def check(shown: str, width: int) -> None:
-    """Nothing is cut short, all rows fit, every name is there as it is, what moves a terminal is written out."""
-    assert "…" not in shown.replace("learn … --mixture", "")
+    """No number is cut short, all rows fit, every name is there as it is, what moves a terminal is written out."""
+    assert not cut_numbers(shown)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
     boxed = [line for line in shown.splitlines() if line.startswith("  ")]
     assert boxed
     assert all(len(line) <= width for line in boxed)
     for name in ("[/b]", "[red]x", "en[bold]", ":smile:", "日本語", r"a\x1b[31mb", r"u\u202er"):
         assert name in shown, (name, shown)
-    assert "l" * 15 in shown
+    assert re.search("l{8}…l{8}|l{15}", shown)
 
 
-def test_eighty_columns(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.parametrize("width", [60, 80])
+def test_narrow_terminals(table: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     folder = table / "run" / "vocabularies" / "400"
     mixtures = table / "run" / "mixtures" / "balanced.json"
     dev = table / "dev.parquet"
@@ -69,11 +76,77 @@ def test_eighty_columns(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ran = run(*command)
         assert ran.exit_code == 0, (command, ran.stderr, ran.exception)
         if command[0] != "plan":  # which does not know the groups yet
-            check(ran.stdout, 80)
+            check(ran.stdout, width)
         if command[0] == "balance":
             for outcome in json.loads(mixtures.read_text())["rounds"]:
                 for number in (f"{outcome['gini']:.4f}", f"{outcome['worst_tokens']:,}", f"{outcome['all_tokens']:,}"):
                     assert number in ran.stdout
+
+
+MANY = [f"language-{chr(97 + i % 7)}{chr(97 + i // 7)}-of-a-corpus-with-a-long-name-{i:02}" for i in range(35)]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder and a parallel set of many sources with long names that differ in the middle and at the end."""
+    folder = tmp_path_factory.mktemp("many")
+    rng = random.Random(5)
+    texts = {
+        name: [" ".join("".join(rng.choices("abcdef", k=3)) for _ in range(40)) for _ in range(9)] for name in MANY
+    }
+    rows = [(name, text) for name, documents in texts.items() for text in documents]
+    pq.write_table(
+        pa.table({"lang": [name for name, _ in rows], "text": [text for _, text in rows]}), folder / "in.parquet"
+    )
+    held = [(name, f"d{i}", text) for name, documents in texts.items() for i, text in enumerate(documents)]
+    lang, doc, text = (list(column) for column in zip(*held, strict=True))
+    pq.write_table(pa.table({"lang": lang, "doc": doc, "text": text}), folder / "dev.parquet")
+    command = ["count", folder / "in.parquet", "--group-by", "lang", "--engine", "local", "-o", folder / "run"]
+    assert run(*command).exit_code == 0
+    for name in MANY:
+        (folder / name).mkdir()
+        (folder / name / "a.txt").write_text("a b")
+    return folder
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("command", ["plan", "learn", "evaluate", "compare", "balance"])
+def test_many_sources_with_long_names(many: Path, monkeypatch: pytest.MonkeyPatch, command: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    size = ["--vocab-size", "300,330", "--alpha", "0.3", "--no-verify", "--name", "n", "--overwrite"]
+    assert run("learn", many / "run", *size).exit_code == 0
+    made = many / "run" / "vocabularies" / "n-330"
+    on = ["--parallel", many / "dev.parquet", "--reference", MANY[3]]
+    given = {
+        "plan": ["plan", *(f"{name}={many / name}" for name in MANY)],
+        "learn": ["learn", many / "run", *size],
+        "evaluate": ["evaluate", made, *on],
+        "compare": ["compare", made, made.parent / "n-300", *on],
+        "balance": ["balance", many / "run", "--vocab-size", "300", "--dev", many / "dev.parquet", *on[2:],
+                    "--rounds", "2", "--overwrite"],
+    }[command]  # fmt: skip
+    ran = run(*given)
+    assert ran.exit_code == 0, (ran.stderr, ran.exception)
+    boxed = [line for line in ran.stdout.splitlines() if line.startswith("  ")]
+    assert max(map(len, boxed)) <= width
+    assert "  … and 15 more: --all-sources shows all" in ran.stdout
+    assert not cut_numbers(ran.stdout)
+    named = re.compile(r"^  lang\S*\d\d +[\d,.]+ ", re.M)
+    every = run(*given, "--all-sources").stdout
+    assert "--all-sources" not in every
+    for shown, rows in ((ran.stdout, 20), (every, 35)):
+        tables = [len(named.findall(table)) for table in re.split(r"^ +─+ *$", shown, flags=re.M)]
+        assert {number for number in tables if number} == {rows}, shown
+
+
+def test_names_that_would_become_one_fold_instead() -> None:
+    out = io.StringIO()
+    names = ["a" * 40 + "1" + "b" * 40, "a" * 40 + "2" + "b" * 40]
+    _print_table(
+        Console(file=out, width=60, highlight=False), "source", ["x"] * 4, [[name, *["1234567"] * 4] for name in names]
+    )
+    assert "…" not in out.getvalue()
+    assert re.sub(r"[^ab12]|1234567", "", out.getvalue()).startswith(names[0])
 
 
 @given(

@@ -202,8 +202,6 @@ def test_options_that_have_no_effect_and_folders_that_are_taken(tmp_path: Path) 
     with pytest.raises(RunError, match="holds a count table already"):
         dist_bpe.import_counts(tmp_path / "a.txt", output=tmp_path / "run")
     dist_bpe.import_counts(tmp_path / "a.txt", output=tmp_path / "run", overwrite=True, special_tokens=[])
-    with pytest.raises(UsageError, match="shard_bytes has no effect"):
-        dist_bpe.import_counts(tmp_path / "a.txt", output=tmp_path / "run", shard_bytes=3)
     for option in ("--pattern", "--word-column", "--counts-format"):
         ran = run("learn", tmp_path / "run", "--vocab-size", "257", option, "gpt2")
         assert (ran.exit_code, f"{option} has no effect without --counts" in ran.stderr) == (2, True)

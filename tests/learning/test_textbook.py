@@ -106,6 +106,34 @@ def test_options_that_cannot_work_are_refused(words: Any, options: Any, part: st
         learn(words, 1, **options)
 
 
+def test_each_step_has_every_pair_that_it_chose_from() -> None:
+    words = {"low": 5, "lower": 2, "newest": 6, "widest": 3}
+    model = learn(words, 3, unit="character", end_of_word="_", tie_break="first-seen")
+    first, second, third = model.steps
+    counts = {"lo": 7, "ow": 7, "w_": 5, "we": 8, "er": 2, "r_": 2, "ne": 6, "ew": 6, "es": 9, "st": 9, "t_": 9}
+    counts |= {"wi": 3, "id": 3, "de": 3}
+    assert first.pairs == {(left, right): count for (left, right), count in counts.items()}
+    assert first.equals == [("e", "s"), ("s", "t"), ("t", "_")]
+    assert (first.pair, second.pair, third.pair) == (("e", "s"), ("es", "t"), ("est", "_"))
+    assert second.pairs[("t", "_")] == 9
+    assert third.words == [
+        (["l", "o", "w", "_"], 5), (["l", "o", "w", "e", "r", "_"], 2), (["n", "e", "w", "est_"], 6),
+        (["w", "i", "d", "est_"], 3),
+    ]  # fmt: skip
+
+
+def test_a_size_counts_the_symbols_at_first() -> None:
+    words = {"low": 5, "lower": 2, "newest": 6, "widest": 3}
+    for size in (11, 14):
+        assert len(learn(words, vocab_size=size, unit="character", end_of_word="_").vocabulary) == size
+    assert len(learn(words, vocab_size=258).vocabulary) == 258
+    with pytest.raises(UsageError, match="11 symbols before the first merge"):
+        learn(words, vocab_size=10, unit="character", end_of_word="_")
+    for wrong in ({}, {"num_merges": 1, "vocab_size": 300}):
+        with pytest.raises(UsageError, match="give either vocab_size"):
+            learn(words, **wrong)
+
+
 @given(
     words=st.dictionaries(st.text("abc", min_size=1, max_size=8), st.integers(1, 9), max_size=8),
     tie_break=st.sampled_from(["id", "lexicographic", "first-seen"]),
@@ -122,6 +150,13 @@ def test_what_a_model_says_of_itself(words: dict[str, int], tie_break: Any, end_
         max_token_bytes=longest,
         min_pair_count=1,
     )
+    for step, pair, count in zip(model.steps, model.merges, model.counts, strict=True):
+        assert (step.pair, step.pairs[pair]) == (pair, count)
+        assert pair in step.equals
+        assert {step.pairs[equal] for equal in step.equals} == {count}
+    if model.steps:
+        last = {word: split for word, (split, _) in zip(words, model.steps[-1].words, strict=True)}
+        assert last == {word: model.tokenize(word) for word in words}
     assert len(set(model.vocabulary)) == len(model.vocabulary)
     assert model.counts == sorted(model.counts, reverse=True)
     pieces: Counter[str] = Counter()

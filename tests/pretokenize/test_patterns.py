@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import regex
+import tiktoken
 from conftest import TRICKY, random_document
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,9 @@ def test_published_examples(name: str) -> None:
         ("qwen2", "x123 ½", ["x", "1", "2", "3", " ", "½"]),
         ("o200k", "camelCase HTMLParser don't", ["camel", "Case", " HTMLParser", " don't"]),
         ("o200k", "हिन्दी ที่//\n", ["हिन्दी", " ที่", "//\n"]),
+        ("qwen3.5", "हिन्दी ที่ 12'll!", ["हिन्दी", " ที่", " ", "1", "2", "'ll", "!"]),
+        ("tekken", "camelCase don't 12//\n", ["camel", "Case", " don", "'t", " ", "1", "2", "//\n"]),
+        ("kimi-k2", "don't 中文ABc 1〇〇//\n/", ["don't", " ", "中文", "ABc", " ", "1〇〇", "//\n", "/"]),
         ("gpt2-marks", "हिन्दी ที่ 12'll", ["हिन्दी", " ที่", " 12", "'ll"]),
         ("gpt2+digits1", "a  12", ["a", " ", " ", "1", "2"]),
         ("gpt2-marks+digits3", "1234", ["123", "4"]),
@@ -93,7 +97,10 @@ def test_what_tells_the_named_patterns_apart(name: str, text: str, words: list[s
         ("qwen2+digits1", "qwen2"),
         ("qwen2+digits3", "llama3"),
         ("qwen2+digits3r", "llama3+digits3r"),
+        ("qwen3.5+digits1", "qwen3.5"),
         ("o200k+digits3", "o200k"),
+        ("tekken+digits1", "tekken"),
+        ("kimi-k2+digits3", "kimi-k2"),
         ("deepseek3+digits3", "deepseek3"),
     ],
 )
@@ -135,7 +142,7 @@ def test_a_name_and_every_text_of_it_give_the_same_pattern(name: str) -> None:
     assert pickle.loads(pickle.dumps(pattern)) == pattern  # noqa: S301  # our own bytes
     for text in pattern.texts:
         assert resolve(text) is pattern
-        compiled = regex.compile(text)
+        compiled = regex.compile(text, regex.V1 if "&&" in text else regex.V0)
         rng = random.Random(3)
         for document in [*PROBES, *(random_document(rng) for _ in range(3000 if name in SHAPES else 200))]:
             # `$` and {1,3}+ mean to the `regex` module what they mean to us, so all texts can be tried there.
@@ -161,6 +168,40 @@ def test_every_engine_cuts_by_a_named_pattern_alike(name: str) -> None:
     assert differs_in_tiktoken(resolve(name), texts) is None
     for text in texts:
         assert _core.words(name, text) == resolve(name).words(text)
+
+
+def test_the_published_texts_of_other_models() -> None:
+    # Qwen 3.5's stands in `transformers`; Mistral's in its readers, and in llama.cpp; Kimi's in tokenization_kimi.py.
+    from transformers.models.qwen3_5 import tokenization_qwen3_5
+
+    assert PATTERNS["qwen3.5"].regex == tokenization_qwen3_5.PRETOKENIZE_REGEX
+    upper, lower = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+    assert PATTERNS["tekken"].regex == (
+        rf"[^\r\n\p{{L}}\p{{N}}]?[{upper}]*[{lower}]+|[^\r\n\p{{L}}\p{{N}}]?[{upper}]+[{lower}]*"
+        r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    no_han, suffix = r"&&[^\p{Han}]", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    assert PATTERNS["kimi-k2"].tiktoken_regex == (
+        rf"[\p{{Han}}]+|[^\r\n\p{{L}}\p{{N}}]?[{upper}{no_han}]*[{lower}{no_han}]+{suffix}"
+        rf"|[^\r\n\p{{L}}\p{{N}}]?[{upper}{no_han}]+[{lower}{no_han}]*{suffix}"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in PATTERNS if name.endswith("+digits3r")])
+def test_exported_groups_from_the_right_are_those_of_the_pattern(name: str) -> None:
+    rng = random.Random(7)
+    digits = [*"0123456789٣३½Ⅷ𝟘", " ", "a", ".", "\n"]
+    texts = ["".join(rng.choice(digits) * rng.choice((1, 1, 2, 3, 20)) for _ in range(9)) for _ in range(150)]
+    assert differs_in_tokenizers(PATTERNS[name], texts) is None
+    assert differs_in_tiktoken(PATTERNS[name], texts) is None
+    # By a spelling that looks ahead at each group this would take hours.
+    number = "7" * 500_000
+    encoding = tiktoken.Encoding(
+        "", pat_str=PATTERNS[name].tiktoken_regex, mergeable_ranks={b"7": 0, b"77": 1, b"777": 2}, special_tokens={}
+    )
+    assert encoding.encode_ordinary(number) == [1] + [2] * 166_666
+    assert differs_in_tokenizers(Pattern("^77|777", tokenizers=PATTERNS[name].tokenizers), [number]) is None
 
 
 @given(tricky)
@@ -196,8 +237,9 @@ def test_a_lone_surrogate_is_refused_with_its_place() -> None:
     [
         ("", "is empty"),
         ("gpt3", "unknown pattern 'gpt3'; the known names are: gpt2, gpt2-marks, cl100k, llama3"),
-        ("o200k+digits4", r"unknown pattern .* all but none with \+digits1, \+digits3, \+digits3r behind"),
+        ("o200k+digits4", r"unknown pattern .* all but none and kimi-k2 with \+digits1, \+digits3, \+digits3r behind"),
         ("none+digits1", "unknown pattern"),
+        ("kimi-k2+digits1", "unknown pattern"),
         ("gpt2+digits1+digits3", "unknown pattern"),
         ("o200k_base", "unknown pattern"),
         (r"(\w+", r"does not compile: missing \) at position 4"),
@@ -285,9 +327,10 @@ def test_the_clock_runs_where_a_pattern_could_take_long() -> None:
 
 
 def test_ways_to_keep_marks() -> None:
-    better = "the patterns gpt2-marks, o200k and deepseek3 keep marks with their letters."
+    keeping = ["gpt2-marks", "qwen3.5", "o200k", "tekken", "kimi-k2", "deepseek3"]
+    better = f"the patterns {', '.join(keeping[:-1])} and {keeping[-1]} keep marks with their letters."
     for name in PATTERNS:
-        kept = name.split("+")[0] in ("gpt2-marks", "o200k", "deepseek3", "none")
+        kept = name.split("+")[0] in (*keeping, "none")
         assert syllable_advice(find(name)) == (None if kept else better), name
     assert syllable_advice(find(r"\p{L}+|\s|\p{M}+")) == better
     assert syllable_advice(find(r"[\p{L}\p{M}]+|\s")) is None

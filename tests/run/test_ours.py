@@ -11,7 +11,7 @@ from conftest import SMALL, Writer
 from helpers import hashes, quiet, run
 
 import dist_bpe
-from dist_bpe.errors import RunError
+from dist_bpe.errors import DistBpeError, RunError
 from dist_bpe.progress import Progress
 from dist_bpe.run.resume import claimed
 from dist_bpe.storage.layout import VOCABULARIES
@@ -166,3 +166,77 @@ def test_a_damaged_report_hinders_nothing(source: dist_bpe.Source, tmp_path: Pat
         report.write_text(content)
         ran = run(*command)
         assert (ran.exit_code, "300 tokens" in ran.stdout) == (0, True), ran.stderr
+
+
+def test_a_table_of_ours_that_is_damaged_can_be_replaced(source: dist_bpe.Source, tmp_path: Path) -> None:
+    table = quiet(source, output=tmp_path / "run", **SMALL)
+    right = hashes(table.folder)
+
+    def empty() -> None:
+        (table.folder / "manifest.json").write_bytes(b"")
+
+    def gone() -> None:
+        (table.folder / "manifest.json").unlink()
+
+    def partly() -> None:
+        table.parts[0].unlink()  # type: ignore[union-attr]
+
+    for damage, said in (
+        (empty, r"manifest\.json is damaged"),
+        (gone, r"parts of a count table without their manifest: restore it, or count again with overwrite"),
+        (partly, r"lacks .*part-00000"),
+    ):
+        damage()
+        with pytest.raises(DistBpeError, match=rf"{said}.*--overwrite"):
+            quiet(source, output=tmp_path / "run", **SMALL)
+        assert "damaged" in run("status", tmp_path / "run").stdout
+        quiet(source, output=tmp_path / "run", overwrite=True, **SMALL)
+        assert hashes(table.folder) == right
+    (tmp_path / "run" / "plan.json").write_text("{")
+    with pytest.raises(RunError, match=r"plan\.json, which says what it was counted from, is damaged"):
+        quiet(source, output=tmp_path / "run", **SMALL)
+
+
+def test_documents_in_memory_twice_say_why(tmp_path: Path) -> None:
+    documents = dist_bpe.Source("s", documents=["a b", "c"])
+    quiet(documents, output=tmp_path / "run", **SMALL)
+    with pytest.raises(RunError, match=r"documents in memory cannot be compared .*CountTable\.open.*overwrite"):
+        quiet(documents, output=tmp_path / "run", **SMALL)
+
+
+@pytest.mark.usefixtures("source")
+def test_a_run_that_begins_anew_makes_its_vocabulary_anew(tmp_path: Path) -> None:
+    given = (
+        "train",
+        tmp_path / "in",
+        "-o",
+        tmp_path / "run",
+        "--vocab-size",
+        "280",
+        "--engine",
+        "local",
+        "--no-verify",
+    )
+    assert run(*given).exit_code == 0
+    pq.write_table(pa.table({"text": ["zqz zqz zqz"] * 2000}), tmp_path / "in" / "b.parquet")
+    ran = run(*given)
+    assert ran.exit_code == 6
+    assert "b.parquet is new" in ran.stderr
+    assert run(*given, "--restart").exit_code == 0
+    assert "zqz" in (tmp_path / "run" / "vocabularies" / "280" / "vocab.json").read_text()
+
+
+def test_a_file_in_lease_that_is_not_ours_stays(source: dist_bpe.Source, tmp_path: Path) -> None:
+    mine = tmp_path / "run" / "lease" / "123456"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("ended")  # as if its owner had said so: nobody waits for it
+    quiet(source, output=tmp_path / "run", **SMALL)
+    assert mine.read_text() == "ended"
+
+
+@pytest.mark.usefixtures("source")
+def test_a_run_folder_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    given = ("train", tmp_path / "in", "--vocab-size", "280", "--engine", "local", "--no-verify", "-o")
+    assert run(*given, f"{tmp_path}/o\udcff").exit_code == 0
+    assert run(*given, f"{tmp_path}/o").exit_code == 0
+    assert hashes(Path(f"{tmp_path}/o\udcff/vocabularies")) == hashes(tmp_path / "o" / "vocabularies")

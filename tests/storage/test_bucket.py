@@ -441,3 +441,18 @@ def test_a_crash_at_a_request(
         steps += every
     assert steps > 50
     process.communicate()
+
+
+def test_a_table_there_is_queried_and_a_mixture_there_is_taken(uri: Callable[..., str]) -> None:
+    sources = [dist_bpe.Source(name, documents=[f"{name} low lower lowest"] * 9) for name in "ab"]
+    table = quiet(*sources, output=uri())
+    scan = table.scan()
+    assert scan.to_table().sort_by("word").to_pydict() == table.to_arrow().sort_by("word").to_pydict()
+    assert scan.to_table().num_rows == table.rows  # once more, of the same open files
+    report = dist_bpe.balance(table, 262, progress="silent")
+    assert isinstance(report.file, BucketPath)
+    made = [
+        dist_bpe.learn(table, 262, mixture=mixture, progress="silent")
+        for mixture in (report.mixture, report.file, uri("run/mixtures/balanced.toml"))
+    ]
+    assert made[0] == made[1] == made[2]

@@ -20,6 +20,10 @@ CARRIED = ("ids", "merges", "pattern", "normalization", "special tokens", "roles
 Reader = tuple[Callable[[str], Iterable[int]], Callable[[list[int]], str]]
 
 
+class NotReadError(Exception):
+    """The release of a library that is installed has no reader for files of a format; its text is a reason."""
+
+
 class Files(NamedTuple):
     """The files of one format as they were found: their bytes, and their names for messages, by their usual names."""
 

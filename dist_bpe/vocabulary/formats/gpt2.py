@@ -10,6 +10,7 @@ from dist_bpe.vocabulary.data import VocabularyData
 from dist_bpe.vocabulary.formats.format import (
     Files,
     Format,
+    NotReadError,
     Reader,
     compact_json,
     from_keys,
@@ -57,8 +58,10 @@ def read_gpt2(files: Files, pattern: Pattern | None = None) -> VocabularyData:
 
 
 def _in_tokenizers(folder: Path, data: VocabularyData) -> Reader:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
+    try:
+        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    except ImportError as error:
+        raise NotReadError("since this release reads tokenizer.json alone") from error
     tokenizer = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -1,6 +1,7 @@
 """vocab.tiktoken, and a sidecar with what else `tiktoken.Encoding` takes."""
 
 import base64
+import heapq
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -187,17 +188,44 @@ def _encoded(merges: Sequence[tuple[int, int]], words: Sequence[bytes]) -> Itera
 def _last_two(
     tokens: Sequence[bytes], numbers: Mapping[bytes, int], i: int, parts: list[bytes], where: str = ""
 ) -> tuple[int, int]:
-    """The two parts that some parts of a token come down to, by the tokens before it."""
-    ranks = [numbers.get(left + right, i) for left, right in itertools.pairwise(parts)]
-    while len(parts) > 2 and (lowest := min(ranks)) < i:
-        at = ranks.index(lowest)
-        parts[at : at + 2] = [tokens[lowest]]
-        del ranks[at]
-        for pair in range(max(at - 1, 0), min(at + 1, len(ranks))):
-            ranks[pair] = numbers.get(parts[pair] + parts[pair + 1], i)
+    """The two parts that some parts of a token come down to, by the tokens before it.
+
+    A queue of pairs by rank and place, since a token of a hundred thousand bytes may come here byte by byte.
+    """
+    left: list[bytes | None] = [*parts, None]  # a part that was joined to the one before it is None
+    number, after, before = len(parts), list(range(1, len(parts) + 1)), list(range(-1, len(parts) - 1))
+    queue: list[tuple[int, int]] = []
+
+    def look_at(at: int) -> None:
+        first, second = left[at], left[after[at]]
+        if first is not None and second is not None and (rank := numbers.get(first + second, i)) < i:
+            heapq.heappush(queue, (rank, at))
+
+    for at in range(number):
+        look_at(at)
+    while queue and number > 2:
+        rank, at = heapq.heappop(queue)
+        first, second = left[at], left[after[at]]
+        if first is None or second is None or first + second != tokens[rank]:
+            continue  # one of them has been joined since
+        left[at], left[after[at]] = tokens[rank], None
+        after[at] = after[after[at]]
+        number -= 1
+        if after[at] < len(parts):
+            before[after[at]] = at
+        look_at(at)
+        if before[at] >= 0:
+            look_at(before[at])
+    parts = [part for part in left if part is not None]
     if len(parts) != 2:
-        raise FormatError(f"{where}: the token {tokens[i]!r} of rank {i - BYTES:,} is not made of two earlier ones.")
+        raise FormatError(
+            f"{where}: the token {_short(tokens[i])} of rank {i - BYTES:,} is not made of two earlier ones."
+        )
     return numbers[parts[0]], numbers[parts[1]]
+
+
+def _short(token: bytes) -> str:
+    return repr(token if len(token) < 40 else token[:40] + b"\xe2\x80\xa6")
 
 
 def _in_tiktoken(folder: Path, _: VocabularyData) -> Reader:

@@ -35,11 +35,8 @@ def write_tokenizers(data: VocabularyData) -> dict[str, bytes]:
     if data.pattern.byte_level:
         pre_tokenizer: dict[str, Any] = byte_level | {"use_regex": True}
     else:
-        splits = [
-            {"type": "Split", "pattern": {"Regex": text}, "behavior": "Isolated", "invert": False}
-            for text in data.pattern.tokenizers_regexes
-        ]
-        pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, byte_level | {"use_regex": False}]}
+        steps = [*data.pattern.tokenizers_steps, byte_level | {"use_regex": False}]
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     tokenizer = {
         "version": "1.0",
@@ -166,18 +163,22 @@ def _adds_nothing(step: Any) -> bool:
 
 
 def _pattern_of(pre_tokenizer: Any, where: str) -> Pattern:
-    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split` and `ByteLevel` without."""
+    """The pattern of a pre-tokenizer: `ByteLevel` with its own, or any number of `Split`, perhaps `Digits` one by one,
+    and `ByteLevel` without.
+    """
     match _steps(pre_tokenizer, "pretokenizers"):
         case [{"type": "ByteLevel", "add_prefix_space": False, **rest}] if rest.get("use_regex", True):
             return GPT2
         case [*splits, {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]:
+            digits = bool(splits) and splits[-1] == {"type": "Digits", "individual_digits": True}
+            splits = splits[: len(splits) - digits]
             isolated = {"type": "Split", "behavior": "Isolated", "invert": False}
             texts = [split.get("pattern", {}).get("Regex") for split in splits if split.items() >= isolated.items()]
             if len(texts) == len(splits) and None not in texts:
-                return find_splits(texts)
+                return find_splits(texts, digits)
     raise FormatError(
         f"{where}: the pre-tokenizer {shown(pre_tokenizer, 200)} is neither ByteLevel nor Split by regular expressions "
-        "(isolated) and then ByteLevel, without a space added before the text."
+        "(isolated), perhaps Digits (one by one), and then ByteLevel, without a space added before the text."
     )
 
 

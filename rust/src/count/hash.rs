@@ -1,5 +1,7 @@
 //! The word table: open addressing over slots of 24 bytes, short words inline, long ones in an arena.
 
+use std::mem::MaybeUninit;
+
 use super::long::Arena;
 use super::sorted::{Entries, Entry};
 use crate::rows::MAX_WORD_BYTES;
@@ -115,28 +117,37 @@ fn multiply(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A word on its way to the table.
+/// An inline word on its way to the table.
 #[derive(Clone, Copy, Default)]
 struct Key {
-    lo: u64,   // as in its slot: of an inline word its first bytes, of a long one its hash
-    hi: u64,   // as in its slot, of an inline word; of a long one `LONG_KEY`, which is in no slot
-    at: usize, // its first slot
+    lo: u64, // as in its slot
+    hi: u64, // as in its slot
+    hash: u64,
 }
 
-const LONG_KEY: u64 = u64::MAX;
+/// A longer one.
+struct LongKey {
+    hash: u64,
+    start: usize,
+    end: usize,
+}
 
 /// `lo` and `hi` of an inline word.
 #[inline(always)]
 fn halves(window: &[u8], start: usize, length: usize) -> (u64, u64) {
     let block = match window.get(start..start + 16) {
         Some(block) => u128::from_le_bytes(block.try_into().expect("16 bytes")),
-        None => padded(&window[start..start + length]),
+        // So near to the end, the last 16 bytes are loaded, and those before the word are shifted out.
+        None => match window.last_chunk() {
+            Some(block) => u128::from_le_bytes(*block) >> (8 * (start + 16 - window.len())),
+            None => padded(&window[start..start + length]),
+        },
     };
     let mask = &MASKS[length];
     (block as u64 & mask.lo, (block >> 64) as u64 & mask.hi | mask.tag)
 }
 
-/// The bytes of a word that begins less than 16 bytes before the end of its text.
+/// The bytes of a word whose text has less than 16 of them.
 #[cold]
 fn padded(word: &[u8]) -> u128 {
     let mut block = [0; 16];
@@ -144,9 +155,30 @@ fn padded(word: &[u8]) -> u128 {
     u128::from_le_bytes(block)
 }
 
-/// So many words are hashed, and their slots asked for, before the first of them is counted: the slots of rarer words
-/// are in no near cache, and this way they come all at once.
-const AHEAD: usize = 128;
+/// So many words at a time are hashed, and their slots asked for.
+const CHUNK: usize = 64;
+
+/// Up to so many inline words wait for their slots: those of rarer words are in no near cache, and this way they come
+/// all at once.
+const AHEAD: usize = 2 * CHUNK;
+
+/// Words on their way to a table. Inline ones may wait for those of further documents: in short documents, each would
+/// otherwise wait for the slots of its few words.
+pub(super) struct Ahead {
+    keys: Box<[Key; AHEAD]>,
+    waiting: usize,
+    long: Vec<LongKey>,
+}
+
+impl Ahead {
+    pub fn new() -> Self {
+        Ahead { keys: Box::new([Key::default(); AHEAD]), waiting: 0, long: Vec::with_capacity(CHUNK) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+}
 
 #[inline(always)]
 fn prefetch(slots: &[Slot], at: usize) {
@@ -158,6 +190,26 @@ fn prefetch(slots: &[Slot], at: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slots, at);
+}
+
+/// Asks the system to back memory that nothing has touched yet with huge pages: most words of a large table are not only
+/// in no near cache, their pages are in no near table of addresses either. It may refuse.
+fn advise_huge_pages(memory: &mut [MaybeUninit<Slot>]) {
+    #[cfg(target_os = "linux")]
+    {
+        // A huge page has two megabytes; on other processors the system has the last word.
+        const WORTH_IT: usize = 4 << 20;
+        const PAGE: usize = 4 << 10;
+        let bytes = size_of_val(memory);
+        if bytes >= WORTH_IT {
+            let start = memory.as_mut_ptr().cast::<u8>();
+            let before = start.align_offset(PAGE);
+            // SAFETY: the range lies inside `memory`. The advice changes neither what is there nor who may touch it.
+            unsafe { libc::madvise(start.add(before).cast(), (bytes - before) / PAGE * PAGE, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
 }
 
 /// The slot of a word, or the empty one that ends the search for it. There is always an empty one (`Table::reserve`).
@@ -173,10 +225,10 @@ fn find(slots: &[Slot], first: usize, same: impl Fn(&Slot) -> bool) -> usize {
 
 /// Counts inline words that are in the table, until there is another: its index.
 #[inline(always)]
-fn count_known(slots: &mut [Slot], keys: &[Key]) -> Option<usize> {
+fn count_known(slots: &mut [Slot], shift: u32, keys: &[Key]) -> Option<usize> {
     let mask = slots.len() - 1;
     for (i, key) in keys.iter().enumerate() {
-        let mut at = key.at;
+        let mut at = (key.hash >> shift) as usize;
         loop {
             let slot = &mut slots[at & mask];
             if slot.lo == key.lo && slot.hi == key.hi {
@@ -221,48 +273,59 @@ impl Table {
         self.slots.capacity() * size_of::<Slot>() + self.arena.capacity()
     }
 
-    /// Counts the words between `bounds` (strictly increasing offsets into `window`). At a word of more than
-    /// `MAX_WORD_BYTES` it stops and returns its length.
+    /// Counts the words between `bounds` (strictly increasing offsets into `window`), but for the last of them, which
+    /// [`Table::settle`] counts. At a word of more than `MAX_WORD_BYTES` it stops and returns its length.
     ///
     /// The caller has made sure that no count can pass u64 (see `Counter::count_document`).
-    pub fn count_words(&mut self, window: &[u8], bounds: &[u32]) -> Result<(), usize> {
-        let mut keys = [Key::default(); AHEAD];
-        let mut bounds = bounds;
+    pub fn count_words(&mut self, window: &[u8], mut bounds: &[u32], ahead: &mut Ahead) -> Result<(), usize> {
         while bounds.len() > 1 {
-            let words = AHEAD.min(bounds.len() - 1);
-            self.reserve(AHEAD); // so that first slots stay what they are
+            if ahead.waiting > AHEAD - CHUNK {
+                self.settle(ahead);
+            }
+            let words = CHUNK.min(bounds.len() - 1);
             let (seeds, shift) = (self.seeds, self.shift);
-            for (key, pair) in keys.iter_mut().zip(bounds[..=words].windows(2)) {
+            let mut free = ahead.keys[ahead.waiting..].iter_mut();
+            for pair in bounds[..=words].windows(2) {
                 let (start, end) = (pair[0] as usize, pair[1] as usize);
-                let (lo, hi, hash) = if end - start <= INLINE {
+                let hash = if end - start <= INLINE {
                     let (lo, hi) = halves(window, start, end - start);
-                    (lo, hi, seeds.short(lo, hi))
+                    let hash = seeds.short(lo, hi);
+                    *free.next().expect("room for a chunk") = Key { lo, hi, hash };
+                    hash
                 } else {
                     let hash = seeds.long(&window[start..end]);
-                    (hash, LONG_KEY, hash)
+                    ahead.long.push(LongKey { hash, start, end });
+                    hash
                 };
-                let at = (hash >> shift) as usize;
-                prefetch(&self.slots, at);
-                *key = Key { lo, hi, at };
+                prefetch(&self.slots, (hash >> shift) as usize);
             }
-            let mut done = 0;
-            while let Some(known) = count_known(&mut self.slots, &keys[done..words]) {
-                done += known;
-                let key = &keys[done];
-                if key.hi == LONG_KEY {
-                    let word = &window[bounds[done] as usize..bounds[done + 1] as usize];
-                    if word.len() > MAX_WORD_BYTES {
-                        return Err(word.len());
-                    }
-                    self.add_long(word, key.lo, 1);
-                } else {
-                    self.add_inline(key, 1);
+            ahead.waiting = AHEAD - free.len();
+            self.reserve(ahead.long.len());
+            for LongKey { hash, start, end } in ahead.long.drain(..) {
+                if end - start > MAX_WORD_BYTES {
+                    return Err(end - start);
                 }
-                done += 1;
+                self.add_long(&window[start..end], hash, 1);
             }
             bounds = &bounds[words..];
         }
         Ok(())
+    }
+
+    /// Counts the words that wait.
+    pub fn settle(&mut self, ahead: &mut Ahead) {
+        let keys = &ahead.keys[..ahead.waiting];
+        ahead.waiting = 0;
+        if keys.is_empty() {
+            return;
+        }
+        self.reserve(keys.len());
+        let mut done = 0;
+        while let Some(known) = count_known(&mut self.slots, self.shift, &keys[done..]) {
+            done += known;
+            self.add_inline(&keys[done], 1);
+            done += 1;
+        }
     }
 
     /// Adds `count` (more than 0) to a word of at most `MAX_WORD_BYTES`; the caller has made sure that the sum fits.
@@ -270,16 +333,15 @@ impl Table {
         self.reserve(1);
         if word.len() <= INLINE {
             let (lo, hi) = halves(word, 0, word.len());
-            let at = self.first_slot(self.seeds.short(lo, hi));
-            self.add_inline(&Key { lo, hi, at }, count);
+            self.add_inline(&Key { lo, hi, hash: self.seeds.short(lo, hi) }, count);
         } else {
             self.add_long(word, self.seeds.long(word), count);
         }
     }
 
     /// Adds to an inline word. The table has room (`reserve`).
-    fn add_inline(&mut self, &Key { lo, hi, at }: &Key, count: u64) {
-        let at = find(&self.slots, at, |slot| slot.lo == lo && slot.hi == hi);
+    fn add_inline(&mut self, &Key { lo, hi, hash }: &Key, count: u64) {
+        let at = find(&self.slots, self.first_slot(hash), |slot| slot.lo == lo && slot.hi == hi);
         if self.slots[at].is_empty() {
             self.slots[at] = Slot { lo, hi, count: 0 };
             self.note_new((hi >> 56) as usize - 1);
@@ -322,7 +384,10 @@ impl Table {
     #[cold]
     fn grow(&mut self) {
         let size = (self.slots.len() * 2).max(FIRST_SLOTS);
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); size]);
+        let mut slots = Vec::with_capacity(size);
+        advise_huge_pages(slots.spare_capacity_mut());
+        slots.resize(size, Slot::default());
+        let old = std::mem::replace(&mut self.slots, slots);
         self.shift = 64 - size.trailing_zeros();
         for slot in old.into_iter().filter(|slot| !slot.is_empty()) {
             let hash = if slot.is_long() { slot.lo } else { self.seeds.short(slot.lo, slot.hi) };

@@ -56,12 +56,13 @@ impl Counter {
         let texts = Bytes::from_python(texts)?;
         let watch = &mut Watch::default();
         py.detach(|| {
+            let mut documents = self.inner.documents(source);
             texts.try_each(|index, bytes| {
                 let text = text(index, bytes)?;
                 let counted = if self.native {
-                    self.inner.count_document_while(source, text, &mut |bytes| watch.spend(bytes))
+                    documents.count_while(text, &mut |bytes| watch.spend(bytes))
                 } else {
-                    self.inner.note_document(source, text);
+                    documents.note(text);
                     match watch.spend(bytes.len()) {
                         ControlFlow::Continue(()) => Ok(()),
                         ControlFlow::Break(()) => Err(CountError::Interrupted),

@@ -1,5 +1,7 @@
 //! The words that a scanner finds, on their way out: gathered, and handed over many at once.
 
+use super::simd::Classifier;
+
 /// What a scanner hands over at a time. The words of all batches, in order, are the text exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch<'a> {
@@ -57,7 +59,7 @@ impl<'a> Batcher<'a> {
 
     /// Add an end at `position + i` for each bit `i` of the mask.
     #[inline(always)]
-    pub fn push_mask(&mut self, position: usize, mut mask: u64) {
+    pub fn push_mask<C: Classifier>(&mut self, position: usize, mask: u64) {
         if self.len > BATCH - 64 {
             self.deliver();
         }
@@ -67,17 +69,8 @@ impl<'a> Batcher<'a> {
         let offset = (position - self.base) as u32;
         let room: &mut [u32; 64] = self.bounds[self.len..].first_chunk_mut().expect("the buffer has room for a block");
         self.len += mask.count_ones() as usize;
-        // A branch for each bit would be mispredicted once a block; one for eight seldom is. What is written past the
-        // last bit is written over later.
-        for eight in room.as_chunks_mut::<8>().0 {
-            for bound in eight {
-                *bound = offset.wrapping_add(mask.trailing_zeros());
-                mask &= mask.wrapping_sub(1);
-            }
-            if mask == 0 {
-                break;
-            }
-        }
+        // What is written past the last bit is written over later.
+        C::places(offset, mask, room);
     }
 
     /// The same at the end of what offsets can reach.
@@ -87,6 +80,11 @@ impl<'a> Batcher<'a> {
             self.push(position + mask.trailing_zeros() as usize);
             mask &= mask - 1;
         }
+    }
+
+    /// Where the last word ended.
+    pub fn last_end(&self) -> usize {
+        self.base + self.bounds[self.len - 1] as usize
     }
 
     /// Pass on what is left, and tell where the last word ended.

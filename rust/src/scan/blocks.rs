@@ -15,7 +15,8 @@ use std::marker::PhantomData;
 
 use super::batch::Batcher;
 use super::classes::{
-    CASELESS, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER, SPACE, UPPER,
+    CASELESS, ClassSet, HAN, HAN_SIGN, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, MARK, NUMBER, OUTER_LETTER,
+    SPACE, UPPER,
 };
 use super::pattern::{Contractions, Letters, LineEnds, Numbers, Prefix, Rules};
 use super::scalar::{Reader, classes, contraction, is_line_end, word_classes, word_end};
@@ -31,6 +32,9 @@ pub(crate) struct BlockScan<'a, 'b, R> {
     pub rules: PhantomData<R>,
 }
 
+/// Bytes that are read one by one behind a Han character that is in a word of others: they seldom stand alone.
+const PLAIN_STRETCH: usize = 512;
+
 impl<R: Rules> Job for BlockScan<'_, '_, R> {
     #[inline(always)]
     fn run<C: Classifier>(self) {
@@ -42,11 +46,21 @@ impl<R: Rules> Job for BlockScan<'_, '_, R> {
         loop {
             let next = blocks.read::<C>(position);
             if position > 0 {
+                if R::HAN && finder.joins_han(&block) {
+                    // Words are read one by one from the last border, over this block and a stretch, and the rest of
+                    // the text is scanned anew.
+                    let mut end = self.batcher.last_end();
+                    while end < self.text.len().min(position + PLAIN_STRETCH) {
+                        end = word_end::<R>(&finder.rare.reader, self.numbers, end);
+                        self.batcher.push(end);
+                    }
+                    return;
+                }
                 let mut starts = finder.starts(position - 64, &block, &next);
                 if position == 64 {
                     starts &= !1; // the first start ends no word
                 }
-                self.batcher.push_mask(position - 64, starts);
+                self.batcher.push_mask::<C>(position - 64, starts);
                 if position >= self.until {
                     break;
                 }
@@ -76,6 +90,8 @@ struct Block {
     ideograph: u64,
     ideograph_sign: u64,
     ideograph_gap: u64,
+    /// With rules for Han characters they are the ideographs, and their signs and numbers are in these too.
+    ideograph_number: u64,
     /// Capitals, and letters without case; empty unless the rules tell case.
     upper: u64,
     caseless: u64,
@@ -96,6 +112,7 @@ impl Block {
     fn solid<R: Rules>(&self) -> u64 {
         match R::LETTERS {
             Letters::InPieces => self.letter | self.other | self.odd,
+            _ if R::HAN => self.letter | self.mark | self.number | self.other | self.ideograph,
             _ => self.letter | self.mark | self.number | self.other,
         }
     }
@@ -119,11 +136,11 @@ impl<'a, R: Rules> Blocks<'a, R> {
     #[inline(always)]
     fn read<C: Classifier>(&mut self, position: usize) -> Block {
         let Some(rest) = self.reader.text.get(position..) else { return Block::default() };
-        let mut padded = [0; 64];
+        let padded;
         let (bytes, in_text) = match rest.first_chunk() {
             Some(bytes) => (bytes, !0),
             None => {
-                padded[..rest.len()].copy_from_slice(rest);
+                padded = C::padded(rest);
                 (&padded, ones_below(rest.len()))
             }
         };
@@ -150,7 +167,10 @@ impl<'a, R: Rules> Blocks<'a, R> {
             block.odd = ascii.control & !ascii.space & in_text;
         }
         if ascii.wide != 0 {
-            self.add_wide(position, &mut block);
+            // Other rules have to tell letters from each other.
+            let tell_no_letters = !R::HAN && matches!(R::LETTERS, Letters::Any | Letters::WithMarks);
+            let sure = if tell_no_letters { C::sure_letters(bytes) } else { 0 };
+            self.add_wide(position, &mut block, sure);
         }
         let ideographs = block.ideograph | block.ideograph_sign | block.ideograph_gap;
         block.other = in_text & !(block.letter | block.mark | block.number | block.space | block.odd | ideographs);
@@ -159,9 +179,10 @@ impl<'a, R: Rules> Blocks<'a, R> {
 
     /// Put the characters that are not ASCII into their masks. This is where text in other scripts spends its time: one
     /// load for the bytes of a character, one for its class. Letters and marks alternate in many scripts, so these are
-    /// told apart without a branch; numbers and whitespace are rare. So are, among kana and ideographs, signs.
+    /// told apart without a branch; numbers and whitespace are rare. So are, among kana and ideographs, signs. The
+    /// characters that begin at `sure` are letters and not loaded.
     #[inline(always)]
-    fn add_wide(&mut self, position: usize, block: &mut Block) {
+    fn add_wide(&mut self, position: usize, block: &mut Block, sure: u64) {
         let (mut no_letter, mut number, mut space) = (0, 0, 0);
         let letters = if R::LETTERS == Letters::Cased { LETTER } else { word_classes::<R>() };
         let mut add = |class: ClassSet, bytes: u64| {
@@ -173,6 +194,14 @@ impl<'a, R: Rules> Blocks<'a, R> {
                     block.odd |= select(class == 0);
                     block.ideograph_sign |= select(class == IDEOGRAPH_SIGN);
                     block.ideograph_gap |= select(class == IDEOGRAPH_GAP);
+                }
+            }
+            if R::HAN {
+                block.ideograph |= select(class & HAN != 0);
+                if class & HAN != 0 && class != HAN {
+                    block.ideograph_sign |= select(class & HAN_SIGN != 0);
+                    block.ideograph_number |= select(class & NUMBER != 0);
+                    return;
                 }
             }
             if class & (NUMBER | SPACE) != 0 {
@@ -188,7 +217,8 @@ impl<'a, R: Rules> Blocks<'a, R> {
         let mut class = self.straddling;
         // The continuation bytes at the very beginning belong to the character before: adding 1 carries through them.
         add(class, block.continuation & !block.continuation.wrapping_add(1));
-        let mut leads = block.wide & !block.continuation;
+        let mut leads = block.wide & !block.continuation & !sure;
+        let last_is_sure = sure > leads;
         while leads != 0 {
             let index = leads.trailing_zeros();
             let length;
@@ -196,7 +226,7 @@ impl<'a, R: Rules> Blocks<'a, R> {
             add(class, ones_below(length) << index);
             leads &= leads - 1;
         }
-        self.straddling = class;
+        self.straddling = if last_is_sure { LETTER } else { class };
         block.letter |= block.wide & !no_letter;
         block.number |= number;
         block.space |= space;
@@ -277,6 +307,19 @@ impl<'a, R: Rules> Finder<'a, R> {
         Finder { previous: Previous::default(), numbers, group: 0, rare }
     }
 
+    /// Whether a Han character may be in the word of the number, sign or blank before it, of which the masks know nothing.
+    #[inline(always)]
+    fn joins_han(&self, block: &Block) -> bool {
+        let unusual = block.ideograph_sign | block.ideograph_number;
+        unusual != 0 && {
+            let previous = self.previous;
+            let before_signs = others::<R>(block, &previous).other | block.blank;
+            let joined = block.ideograph_sign & before(before_signs, previous.other | previous.blank)
+                | block.ideograph_number & before(block.number, previous.number);
+            joined != 0
+        }
+    }
+
     /// The starts of words in the block at `position`, a multiple of 64.
     #[inline(always)]
     fn starts(&mut self, position: usize, block: &Block, next: &Block) -> u64 {
@@ -318,6 +361,9 @@ impl<'a, R: Rules> Finder<'a, R> {
         };
         let mut starts = spaces | last | others | words | numbers | pieces.starts;
 
+        if R::HAN {
+            starts |= block.ideograph & !before(block.ideograph, previous.ideograph);
+        }
         if R::LINE_ENDS != LineEnds::Plain {
             let candidates = indent & before(loose & block.line_end, previous.loose & !previous.indent);
             if candidates != 0 {
@@ -607,6 +653,9 @@ fn others<R: Rules>(block: &Block, previous: &Previous) -> Others {
     let after_other = before(block.other, previous.other | previous.attached);
     match R::LINE_ENDS {
         LineEnds::Plain => Others { other: block.other, attached: 0, mark: 0 },
+        LineEnds::Cut if R::LETTERS == Letters::Cased && block.mark & after_other != 0 => {
+            others_with_marks(*block, *previous)
+        }
         LineEnds::Cut => {
             let attached = flood(block.line_end, block.line_end & after_other);
             Others { other: block.other, attached, mark: 0 }
@@ -649,7 +698,8 @@ fn others_with_marks(block: Block, previous: Previous) -> Others {
     let straddling = block.continuation & !block.continuation.wrapping_add(1);
     let mut mark = if run == Run::None { 0 } else { block.mark & straddling };
     let after_blank = before(block.blank, previous.blank);
-    let mut characters = (block.letter | block.mark | block.number | block.other | block.space) & !block.continuation;
+    let of_any = block.letter | block.mark | block.number | block.other | block.space | block.ideograph;
+    let mut characters = of_any & !block.continuation;
     while characters != 0 {
         let bit = characters & characters.wrapping_neg();
         characters &= characters - 1;

@@ -88,6 +88,11 @@ pub const IDEOGRAPH: ClassSet = LOWER;
 pub const IDEOGRAPH_SIGN: ClassSet = CASELESS;
 pub const IDEOGRAPH_GAP: ClassSet = MARK;
 
+/// Instead of the last two, in [`han_map`]: all Han characters, of which numbers are `NUMBER` too, and the few that are
+/// neither numbers nor letters are `HAN_SIGN` too.
+pub const HAN: ClassSet = PUNCTUATION;
+pub const HAN_SIGN: ClassSet = SYMBOL;
+
 /// One byte a code point, its class: index with `c as usize`.
 pub type ClassMap = [ClassSet; 0x11_0000];
 
@@ -153,7 +158,29 @@ pub fn pieces_map() -> &'static ClassMap {
     })
 }
 
-fn class_of_entry(entry: u8) -> ClassSet {
+/// The classes for `kimi-k2`, which takes runs of Han characters, `\p{Han}+`, for words. Built on the first call.
+pub fn han_map() -> &'static ClassMap {
+    static MAP: OnceLock<Box<ClassMap>> = OnceLock::new();
+    MAP.get_or_init(|| {
+        let mut map: Box<ClassMap> = class_map().to_vec().into_boxed_slice().try_into().expect("of the same length");
+        for class in map.iter_mut() {
+            *class &= !(PUNCTUATION | SYMBOL);
+        }
+        for &(first, last) in &class_table::HAN {
+            for (code_point, class) in (first..=last).zip(&mut map[first as usize..=last as usize]) {
+                *class = match class_map()[code_point as usize] {
+                    NUMBER => HAN | NUMBER,
+                    is if is & LETTER != 0 => HAN,
+                    _ => HAN | HAN_SIGN,
+                };
+            }
+        }
+        map
+    })
+}
+
+/// The class of a run of the generated table.
+pub(super) const fn class_of_entry(entry: u8) -> ClassSet {
     if entry & WHITESPACE != 0 {
         return SPACE; // all of them are of category Z or C, which have no class here
     }
@@ -196,6 +223,23 @@ mod tests {
             };
             assert_eq!(class_map()[code_point as usize], expected, "U+{code_point:04X}");
         }
+    }
+
+    #[test]
+    fn han_is_a_class_of_its_own_in_one_map() {
+        for code_point in 0..0x11_0000 {
+            let is = class_map()[code_point as usize];
+            let han = class_table::HAN.iter().any(|&(first, last)| (first..=last).contains(&code_point));
+            let expected = match (han, is) {
+                (false, _) => is & !(PUNCTUATION | SYMBOL),
+                (true, NUMBER) => HAN | NUMBER,
+                (true, CASELESS) => HAN,
+                (true, _) => HAN | HAN_SIGN,
+            };
+            assert_eq!(han_map()[code_point as usize], expected, "U+{code_point:04X}");
+        }
+        let of = |c: char| han_map()[c as usize];
+        assert_eq!([of('中'), of('々'), of('〇'), of('⺀')], [HAN, HAN, HAN | NUMBER, HAN | HAN_SIGN]);
     }
 
     #[test]

@@ -30,9 +30,16 @@ impl Pattern {
         pattern("llama3", Shape::Llama3, Numbers::Threes),
         pattern("llama3+digits3r", Shape::Llama3, Numbers::ThreesFromRight),
         pattern("qwen2", Shape::Llama3, Numbers::Ones),
+        pattern("qwen3.5", Shape::Qwen35, Numbers::Ones),
+        pattern("qwen3.5+digits3", Shape::Qwen35, Numbers::Threes),
+        pattern("qwen3.5+digits3r", Shape::Qwen35, Numbers::ThreesFromRight),
         pattern("o200k", Shape::O200k, Numbers::Threes),
         pattern("o200k+digits1", Shape::O200k, Numbers::Ones),
         pattern("o200k+digits3r", Shape::O200k, Numbers::ThreesFromRight),
+        pattern("tekken", Shape::Tekken, Numbers::Ones),
+        pattern("tekken+digits3", Shape::Tekken, Numbers::Threes),
+        pattern("tekken+digits3r", Shape::Tekken, Numbers::ThreesFromRight),
+        pattern("kimi-k2", Shape::KimiK2, Numbers::Threes),
         pattern("deepseek3", Shape::Deepseek3, Numbers::Threes),
         pattern("deepseek3+digits1", Shape::Deepseek3, Numbers::Ones),
         pattern("deepseek3+digits3r", Shape::Deepseek3, Numbers::ThreesFromRight),
@@ -77,6 +84,12 @@ pub(crate) enum Shape {
     /// As `Llama3`, but words are cut before a capital (`camelCase` is two), marks belong to the letters they stand on,
     /// contractions stay with their words, and slashes behind a line end with the characters before it.
     O200k,
+    /// As `Llama3`, but marks belong to letters.
+    Qwen35,
+    /// As `O200k`, but an apostrophe is like any other character.
+    Tekken,
+    /// As `O200k` without its slashes, but runs of Han characters are words of their own.
+    KimiK2,
     /// Three cuts, one after another: numbers, then runs of kana and ideographs, then what is left.
     Deepseek3,
     /// A text is one word.
@@ -109,6 +122,9 @@ pub(crate) trait Rules {
     const LINE_ENDS: LineEnds;
     /// `\s++$`: whitespace at the end of the text is one word, before any other rule for whitespace.
     const WHOLE_TAIL: bool;
+    /// `\p{Han}+`, before all else; and such letters and marks are in no other word. But numbers behind a number, and
+    /// signs behind a sign or a blank, are in its word: those are rare, and only there does a word depend on it.
+    const HAN: bool = false;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -207,6 +223,37 @@ impl Rules for O200k {
     const CONTRACTIONS: Contractions = Contractions::Suffix;
     const LINE_ENDS: LineEnds = LineEnds::CutWithSlashes;
     const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct Qwen35;
+
+impl Rules for Qwen35 {
+    const LETTERS: Letters = Letters::WithMarks;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::AnyCase;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct Tekken;
+
+impl Rules for Tekken {
+    const LETTERS: Letters = Letters::Cased;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::None;
+    const LINE_ENDS: LineEnds = LineEnds::CutWithSlashes;
+    const WHOLE_TAIL: bool = false;
+}
+
+pub(crate) struct KimiK2;
+
+impl Rules for KimiK2 {
+    const LETTERS: Letters = Letters::Cased;
+    const PREFIX: Prefix = Prefix::AnyButLineEnd;
+    const CONTRACTIONS: Contractions = Contractions::Suffix;
+    const LINE_ENDS: LineEnds = LineEnds::Cut;
+    const WHOLE_TAIL: bool = false;
+    const HAN: bool = true;
 }
 
 pub(crate) struct Deepseek3;

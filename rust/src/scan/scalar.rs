@@ -3,10 +3,10 @@
 //! Every faster scanner is held equal to it, so it is written to be read: at about a quarter of their speed.
 
 use super::classes::{
-    CASELESS, ClassMap, ClassSet, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER, OUTER_LETTER,
-    PUNCTUATION, SPACE, SYMBOL, UPPER, class_map, pieces_map,
+    CASELESS, ClassMap, ClassSet, HAN, IDEOGRAPH, IDEOGRAPH_GAP, IDEOGRAPH_SIGN, LETTER, LOWER, MARK, NUMBER,
+    OUTER_LETTER, PUNCTUATION, SPACE, SYMBOL, UPPER, class_map, han_map, pieces_map,
 };
-use super::pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, Llama3, O200k};
+use super::pattern::{Cl100k, Deepseek3, Gpt2, Gpt2Marks, KimiK2, Llama3, O200k, Qwen35, Tekken};
 use super::pattern::{Contractions, Letters, LineEnds, Numbers, Pattern, Prefix, Rules, Shape};
 
 /// Call `emit` with each word of `text`, in order. The slow twin of [`super::Scanner`].
@@ -23,6 +23,9 @@ pub fn words<'a>(pattern: Pattern, text: &'a str, mut emit: impl FnMut(&'a str))
         Shape::Cl100k => ends::<Cl100k>(text, all, pattern.numbers(), each),
         Shape::Llama3 => ends::<Llama3>(text, all, pattern.numbers(), each),
         Shape::O200k => ends::<O200k>(text, all, pattern.numbers(), each),
+        Shape::Qwen35 => ends::<Qwen35>(text, all, pattern.numbers(), each),
+        Shape::Tekken => ends::<Tekken>(text, all, pattern.numbers(), each),
+        Shape::KimiK2 => ends::<KimiK2>(text, all, pattern.numbers(), each),
         Shape::Deepseek3 => ends::<Deepseek3>(text, all, pattern.numbers(), each),
         Shape::Whole if text.is_empty() => {}
         Shape::Whole => each(text.len()),
@@ -54,7 +57,11 @@ pub(crate) fn ends<R: Rules>(text: &str, until: usize, numbers: Numbers, mut emi
 
 /// The map that the rules read.
 pub(crate) fn classes<R: Rules>() -> &'static ClassMap {
-    if R::LETTERS == Letters::InPieces { pieces_map() } else { class_map() }
+    match R::LETTERS {
+        Letters::InPieces => pieces_map(),
+        _ if R::HAN => han_map(),
+        _ => class_map(),
+    }
 }
 
 /// The end of the word that begins at `start`, which is before the end of the text.
@@ -74,6 +81,9 @@ pub(crate) fn word_end<R: Rules>(reader: &Reader, numbers: Numbers, start: usize
         && let Some(end) = only_in_pieces(reader, start)
     {
         return end;
+    }
+    if R::HAN && class & HAN != 0 {
+        return reader.skip(start, HAN);
     }
     let in_words = word_classes::<R>();
     let letters = match R::PREFIX {
@@ -102,6 +112,8 @@ pub(crate) fn word_end<R: Rules>(reader: &Reader, numbers: Numbers, start: usize
 
     let after_others = match R::LETTERS {
         Letters::InPieces => reader.skip(after_space, PUNCTUATION | SYMBOL),
+        // Of Han characters only letters and numbers end such a word.
+        _ if R::HAN => reader.skip_while(after_space, |class| class & (LETTER | NUMBER | SPACE) == 0 && class != HAN),
         // With `Cased`, marks that no letter has taken are others.
         Letters::Any | Letters::Cased => reader.skip_others(after_space, LETTER | NUMBER | SPACE),
         Letters::WithMarks => reader.skip_others(after_space, LETTER | MARK | NUMBER | SPACE),
@@ -175,7 +187,7 @@ fn cased_end<R: Rules>(reader: &Reader, start: usize) -> usize {
         // end, and takes that for a small one. If there is none, the second alternative takes all the capitals.
         end = after_caseless.unwrap_or(end);
     }
-    if reader.text.get(end) == Some(&b'\'') {
+    if R::CONTRACTIONS == Contractions::Suffix && reader.text.get(end) == Some(&b'\'') {
         end += contraction::<R>(&reader.text[end..]).unwrap_or(0);
     }
     end
@@ -412,6 +424,28 @@ mod tests {
         // Marks belong to words, unless they come in a run of other characters.
         check(&["हिन्दी", " e\u{301}", "A", " \u{301}a", "!\u{301}a", "!!\u{301}", "a"]);
         check(&["!\n/\n/", "!/\r\n/", "x", " \n", "/x", "  \n", "  "]);
+    }
+
+    #[test]
+    fn tekken_is_o200k_without_contractions() {
+        let check = |expected: &[&str]| check(named("tekken"), expected);
+        check(&["don", "'t", " DON", "'T", " camel", "Case", "'s", "1", "2", "x", "'", "1", " e\u{301}", "!\n/"]);
+    }
+
+    #[test]
+    fn kimi_k2_takes_han_runs_out() {
+        let check = |expected: &[&str]| check(named("kimi-k2"), expected);
+        check(&["don't", " A", "中文", "a", "中", "Ab", " ", "中", "の", "中"]);
+        check(&["日々〇⺀", "12", "日", " ", " ", "日", "!\n", "/x", "(", "日", ")"]);
+        // Behind a number a number is one more of them, and behind a sign or a blank a sign.
+        check(&["1〇2", "〇", "a", "123", "〇〇", "4〇", "中"]);
+        check(&["!⺀⺀\u{16ff0}!\n\n", "⺀", " ⺀!", "〇", " ", "〇", "!\u{301}", "⺀", "!!\u{301}⺀", "中"]);
+    }
+
+    #[test]
+    fn qwen35_keeps_marks_with_letters() {
+        let check = |expected: &[&str]| check(named("qwen3.5"), expected);
+        check(&["हिन्दी", " \u{301}a", "1", "\u{301}", "2", "!\u{301}", "'Ll", " e\u{301}", "'s", "!!\n"]);
     }
 
     #[test]
