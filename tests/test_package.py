@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import operator
+import os
 import pkgutil
 import random
 import re

@@ -105,7 +105,7 @@ def test_an_address_without_a_cluster_is_said_within_seconds(tmp_path: Path) -> 
         # And a signal while it is being waited for.
         code, lines = join(address, tmp_path, after=3)
         assert code == 128 + signal.SIGTERM
-        assert lines[-1] == "interrupted: nothing half-written was left; the same command goes on from here."
+        assert lines[-1] == "interrupted: nothing half-written was left; give the same command again to go on."
 
 
 def test_a_missing_token_is_said(tmp_path: Path) -> None:

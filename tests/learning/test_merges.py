@@ -382,4 +382,5 @@ def test_one_hostile_word_is_no_trouble(kind: str, pattern: str, write: Writer, 
     ids = vocabulary.encode(text)
     assert vocabulary.decode(ids) == text
     # Where the pattern makes one word of it, it is learned, too; qwen2 cuts digits one by one.
-    assert len(ids) < len(text) / 2 or (pattern, kind) == ("qwen2", "a million digits")
+    one_digit_a_word = pattern in ("qwen2", "qwen3.5", "tekken") and kind == "a million digits"
+    assert len(ids) < len(text) / 2 or one_digit_a_word
