@@ -8,6 +8,7 @@ import pickle
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -52,7 +53,7 @@ class RayEngine:
         self._ray = ray
         address = options.address or os.environ.get("RAY_ADDRESS")
         self._owned = not ray.is_initialized()
-        self._embedded = self._owned and not address
+        self._embedded = embeds(options)
         with _signals_kept():
             if self._owned and address:
                 _reach(address)
@@ -358,6 +359,12 @@ class RayEngine:
             self._withdraw()
         if self._owned:
             self._ray.shutdown()
+
+
+def embeds(options: EngineOptions) -> bool:
+    """Whether a Ray is started for this run alone: no address is given, and this process has no Ray."""
+    ray = sys.modules.get("ray")
+    return not (options.address or os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
 
 
 # How Ray describes the end of a node that its autoscaler took away because nothing ran there.
