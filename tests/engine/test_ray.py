@@ -22,6 +22,7 @@ from helpers import DRIVER, NODE, events_of, finished, hashes, quiet
 from servers import free_port, until
 
 import dist_bpe
+from dist_bpe.processes import children
 
 
 def test_work_follows_the_nodes(cluster: Any, write: Writer, tmp_path: Path) -> None:
@@ -142,10 +143,35 @@ def test_a_missing_token_is_said(tmp_path: Path) -> None:
 def children_of(pid: int) -> dict[str, int]:
     """The processes that a process has started, by name."""
     found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    for child in children(pid):
         name = Path(f"/proc/{child}/cmdline").read_bytes().partition(b"\0")[0]
-        found[name.decode().rpartition("/")[2]] = int(child)
+        found[name.decode().rpartition("/")[2]] = child
     return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts_leaves_nothing_of_it(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "in.txt").write_text("some text")
+    command = [sys.executable, "-m", "dist_bpe", "count", str(tmp_path / "in.txt"), "-o", str(tmp_path / "run")]
+    # A shell that runs the tests in the background has Ctrl-C ignored, and so would the process.
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
+    started: list[int] = []
+    try:
+        until(lambda: "raylet" in children_of(process.pid))
+        # What else a head node has is left out.
+        assert children_of(process.pid).keys() == {"gcs_server", "raylet"}
+        until(lambda: len(children(children_of(process.pid)["raylet"])) == 2)  # its two agents
+        started = [each for child in children(process.pid) for each in (child, *children(child))]
+        process.send_signal(number)
+        _, text = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number, text
+    assert text.endswith("interrupted: nothing half-written was left; the same command goes on from here.\n")
+    assert len(started) >= 4
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
 
 
 @pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
