@@ -427,7 +427,9 @@ def main() -> None:
             command = [Path(sys.executable).parent / "dist-bpe", "--help"]
             results[part] = statistics.median(run(command, core)[0]["wall"] for _ in range(5))
         file.write_text(json.dumps(results, indent=1) + "\n")
-    if not arguments.quick:
+    if missing := set(PARTS) - results.keys():
+        print(f"no report: {file} lacks {', '.join(sorted(missing))}")
+    elif not arguments.quick:
         subprocess.run([sys.executable, HERE / "report.py", file], check=True)
 
 

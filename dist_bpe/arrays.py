@@ -32,6 +32,11 @@ def to_numpy(array: Any) -> Any:
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * array.type.bit_width // 8)
 
 
+def exact_sum(values: Any) -> int:
+    """The sum of a numpy array of fewer than 2^32 uint64 numbers, also past 2^64 - 1."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFF_FFFF).sum())
+
+
 def of_bytes(values: Sequence[bytes | None]) -> Any:
     """A list of bytes and None as a binary array, large if it has to be; see `of_numpy`."""
     parts = [value or b"" for value in values] if None in values else values

@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from dist_bpe.errors import EXIT_CODES, DistBpeError, RunError, UsageError, of_system
+from dist_bpe.processes import children, kill
 from dist_bpe.progress import Progress, Tell, give_up, json_line, line
 
 
@@ -55,14 +56,7 @@ LEAST_ADDRESS_SPACE = 400 << 20
 
 def _end_at_once(number: int, _: Any) -> None:
     """Kill what this process has started, an embedded Ray with workers that would end their task first, and end."""
-    found = [os.getpid()]
-    for pid in found:
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                found += map(int, children.read_text().split())
-    for pid in found[1:]:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    kill(children(os.getpid()))
     os._exit(128 + number)
 
 

@@ -8,10 +8,12 @@ import pickle
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from dist_bpe.engine.base import (
@@ -29,6 +31,7 @@ from dist_bpe.engine.base import (
 from dist_bpe.engine.node import node_side
 from dist_bpe.engine.options import EngineOptions
 from dist_bpe.errors import DistBpeError, RunError, UsageError
+from dist_bpe.processes import children, kill
 from dist_bpe.progress import Tell
 from dist_bpe.storage.files import RunPath, uri_of, write
 
@@ -52,31 +55,16 @@ class RayEngine:
         self._ray = ray
         address = options.address or os.environ.get("RAY_ADDRESS")
         self._owned = not ray.is_initialized()
-        self._embedded = self._owned and not address
-        with _signals_kept():
-            if self._owned and address:
-                _reach(address)
-                try:
+        self._embedded = embeds(options)
+        if self._embedded:
+            _start(options.workers or default_workers())
+        elif self._owned and address:
+            _reach(address)
+            try:
+                with _signals_kept():
                     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-                except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-                    raise UsageError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
-            elif self._owned:
-                try:
-                    # Only "local" is sure to start a Ray of our own: a bare init attaches to any stale cluster on this
-                    # machine.
-                    with _needless_left_out():
-                        ray.init(
-                            address="local",
-                            num_cpus=options.workers or default_workers(),
-                            include_dashboard=False,
-                            log_to_driver=False,
-                            logging_level=logging.ERROR,
-                            object_store_memory=100 << 20,  # results are small: the data goes through the run folder
-                        )
-                except Exception as error:  # Ray raises no class of its own for this
-                    raise RunError(
-                        f"no embedded Ray could be started ({_first_line(error)}). Try again, or use --engine local."
-                    ) from error
+            except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+                raise UsageError(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
         self._tell = tell
         self._wanted = options.workers
         self._memory = {"memory": options.memory_per_worker} if options.memory_per_worker else {}
@@ -360,6 +348,12 @@ class RayEngine:
             self._ray.shutdown()
 
 
+def embeds(options: EngineOptions) -> bool:
+    """Whether a Ray is started for this run alone: no address is given, and this process has no Ray."""
+    ray = sys.modules.get("ray")
+    return not (options.address or os.environ.get("RAY_ADDRESS") or (ray and ray.is_initialized()))
+
+
 # How Ray describes the end of a node that its autoscaler took away because nothing ran there.
 _IDLE = 4
 
@@ -445,6 +439,78 @@ def _asked(address: str) -> BaseException | None:
     while not answer and time.monotonic() < deadline:
         thread.join(POLL_SECONDS)
     return answer[0] if answer else TimeoutError(f"no answer within {CONNECT_SECONDS:.0f} seconds")
+
+
+def _start(workers: int) -> None:
+    """Start the embedded Ray, or leave nothing of it.
+
+    Raises:
+        RunError: it does not start.
+    """
+    import ray
+
+    before = set(children(os.getpid()))
+    try:
+        with _signals_held(), _needless_left_out():
+            ray.init(
+                # Only "local" is sure to start a Ray of our own: a bare init attaches to any stale cluster on this
+                # machine.
+                address="local",
+                num_cpus=workers,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=100 << 20,  # results are small: the data goes through the run folder
+            )
+    except Exception as error:  # Ray raises no class of its own for this
+        # When this process ends, an incomplete Ray kills its own children alone, and theirs would live on for a minute.
+        if getattr(ray._private.worker, "_global_node", None) is None:
+            folder = str(Path(ray.__file__).parent).encode()
+            started = set(children(os.getpid())) - before
+            kill(pid for pid in started if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(folder))
+        raise RunError(
+            f"no embedded Ray could be started ({_first_line(error)}). Try again, or use --engine local."
+        ) from error
+    except BaseException:
+        ray.shutdown()
+        raise
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals are answered at once, but what their handlers raise comes when the embedded Ray is complete.
+
+    Ray 2.60 that is interrupted before leaves processes behind for a minute, or crashes at the end of this one. A start
+    takes seconds; who does not want to wait sends the signal again, which ends all of it at once.
+    """
+    from ray._private import utils
+
+    raised: list[BaseException] = []
+
+    def held(number: int, frame: Any) -> None:
+        try:
+            before[number](number, frame)
+        except BaseException as error:
+            raised.append(error)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before |= {number: handler for number, handler in handlers.items() if callable(handler)}
+    own = utils.set_sigterm_handler
+    try:
+        for number in before:
+            signal.signal(number, held)
+        if signal.SIGTERM in before:
+            utils.set_sigterm_handler = lambda _: None
+        yield
+    finally:
+        utils.set_sigterm_handler = own
+        for number, handler in before.items():
+            if signal.getsignal(number) is held:  # else a handler has set another for the second signal
+                signal.signal(number, handler)
+    if raised:
+        raise raised[0]
 
 
 # Of a head node: each starts a process.

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dist_bpe import _core
-from dist_bpe.arrays import of_bytes, of_numpy, to_numpy
+from dist_bpe.arrays import exact_sum, of_bytes, of_numpy, to_numpy
 from dist_bpe.counting.spills import SPILL_SCHEMA
 from dist_bpe.errors import UsageError
 from dist_bpe.learning.mixture import Weights
@@ -45,17 +45,15 @@ class Learned:
         Both totals are of the words in the table: neither special tokens nor words that were dropped are in them.
         Sources without words are left out.
         """
-        lengths = [1] * _core.BYTES
-        for left, right in zip(*(self.merges.column(i).to_pylist() for i in (0, 1)), strict=True):
-            lengths.append(lengths[left] + lengths[right])
         ratios = {}
-        for name, array in self.tokens.items():
-            left_over = to_numpy(array).tolist()
-            size = sum(number * length for number, length in zip(left_over, lengths, strict=True))
-            # A merge takes one token away at each place it replaces, so what later merges took is put back.
-            tokens = sum(left_over) + sum(to_numpy(self.replaced[name])[merges:].tolist())
+        for name, left_over in self.tokens.items():
+            # A merge takes one token away at each place it replaces. With what all took put back there are as many as
+            # bytes; with what the later ones took, as many as the first ones leave.
+            replaced = to_numpy(self.replaced[name])
+            whole = exact_sum(to_numpy(left_over))
+            tokens = whole + exact_sum(replaced[merges:])
             if tokens:
-                ratios[name] = size / tokens
+                ratios[name] = (whole + exact_sum(replaced)) / tokens
         return ratios
 
 

@@ -29,9 +29,11 @@ from dist_bpe.engine.base import Engine, run
 from dist_bpe.engine.ledger import Ledger, Listener
 from dist_bpe.engine.metrics import exported
 from dist_bpe.engine.open import open_engine
+from dist_bpe.engine.ray import embeds
 from dist_bpe.errors import DamagedRunError, RunError, SourceError, UsageError, several
 from dist_bpe.options import both
 from dist_bpe.pretokenize.checks import resolve, syllable_advice, warnings_for
+from dist_bpe.pretokenize.patterns import find
 from dist_bpe.progress import Progress, human_bytes
 from dist_bpe.run.config import RunConfig
 from dist_bpe.run.lease import Lease
@@ -51,6 +53,8 @@ MAX_DAMAGED = 5
 MARK_SHARE = 0.01
 # Text whose table takes minutes to merge in 16 parts: below, more parts are not worth a word.
 LARGE_MERGE = 100 << 30
+# An embedded Ray starts and stops in three to five seconds on two processors.
+RAY_SECONDS = 5.0
 
 
 class Counted(NamedTuple):
@@ -187,6 +191,14 @@ class _Counting:
     def _started(self) -> Iterator[Engine]:
         """The engine, with all its nodes looked at."""
         options, staging = self.config.engine, self.owned.staging
+        seconds = sum(source.core_seconds for source in self.planned.by_source())
+        # A custom pattern takes longer than that, and uses but one processor in threads of one process.
+        named = find(self.config.count.pattern).name is not None
+        if options.engine == "ray" and embeds(options) and named and seconds < RAY_SECONDS:
+            self.progress.say(
+                f"an embedded Ray takes about {RAY_SECONDS:.0f} seconds to start and stop, longer than one thread "
+                f"counts {human_bytes(self.planned.bytes)} of text: --engine local gives the same bytes sooner."
+            )
         with contextlib.ExitStack() as stack:
             with self.progress.stage(f"start {options.engine}", unit="workers") as stage:
                 engine = stack.enter_context(open_engine(options, len(self.planned.shards), self.progress.tell))

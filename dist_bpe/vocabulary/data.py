@@ -27,13 +27,7 @@ BYTE_TOKENS = tuple(bytes([byte]) for byte in sorted(range(BYTES), key=_core.byt
 """The base tokens in the order of their ids."""
 # The first 188 of them are printable and stand for themselves in vocab.json, the others are U+0100 and up.
 CHARACTERS = tuple(chr(token[0]) if i < 188 else chr(256 + i - 188) for i, token in enumerate(BYTE_TOKENS))
-_TO_KEY = {token[0]: character for token, character in zip(BYTE_TOKENS, CHARACTERS, strict=True)}
 TO_BYTE = {character: token[0] for token, character in zip(BYTE_TOKENS, CHARACTERS, strict=True)}
-
-
-def key_of(token: bytes) -> str:
-    """A token as it is written in vocab.json: one printable character a byte (`Ġ` for the space, `Ċ` for a newline)."""
-    return "".join(map(_TO_KEY.__getitem__, token))
 
 
 @dataclass(frozen=True)
@@ -150,16 +144,21 @@ class VocabularyData:
     def tokens(self) -> tuple[bytes, ...]:
         """The bytes of the base tokens and the merges, numbered as in `merges`."""
         tokens = list(BYTE_TOKENS)
-        for rank, (left, right) in enumerate(self.merges):
-            if not (0 <= left < len(tokens) and 0 <= right < len(tokens)):
-                raise FormatError(f"the merge of rank {rank:,} joins {left} and {right}, which no earlier merge makes.")
+        for number, (left, right) in enumerate(self.merges, BYTES):
+            if not (0 <= left < number and 0 <= right < number):
+                raise FormatError(
+                    f"the merge of rank {number - BYTES:,} joins {left} and {right}, which no earlier merge makes."
+                )
             tokens.append(tokens[left] + tokens[right])
         return tuple(tokens)
 
     @functools.cached_property
     def token_keys(self) -> tuple[str, ...]:
-        """`tokens` as vocab.json writes them."""
-        return tuple(map(key_of, self.tokens))
+        """`tokens` as vocab.json writes them: one printable character a byte (`Ġ` for the space, `Ċ` for a newline)."""
+        keys = list(CHARACTERS)
+        for left, right in self.merges:
+            keys.append(keys[left] + keys[right])
+        return tuple(keys)
 
     @property
     def first_id(self) -> int:
@@ -210,9 +209,8 @@ class VocabularyData:
 
     def keys(self) -> dict[str, int]:
         """The ids of all tokens by their keys in vocab.json, in the order of the ids."""
-        ids = {key: self.first_id + i for i, key in enumerate(self.token_keys)}
-        ids |= self.special_ids
-        return dict(sorted(ids.items(), key=lambda item: item[1]))
+        before = {text: i for text, i in self.special_ids.items() if i < self.first_id}
+        return before | dict(zip(self.token_keys, itertools.count(self.first_id))) | self.special_ids
 
 
 def token_of(key: str) -> bytes | None:

@@ -282,7 +282,7 @@ def test_a_stopped_job_is_continued_by_submitting_it_again(
     kept = re.search(r"count: (\d+) of (\d+) shards are finished and kept", text)
     assert kept, text
     assert 2 < int(kept[1]) < int(kept[2])
-    assert "interrupted: nothing half-written was left; the same command goes on from here." in text
+    assert "interrupted: nothing half-written was left; give the same command again to go on." in text
     until(lambda: not [command for command in below(head.process.pid).values() if "dist_bpe" in command])
     ran = head.run(*submit, "second")
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -229,9 +229,9 @@ def test_a_run_that_begins_anew_makes_its_vocabulary_anew(tmp_path: Path) -> Non
 def test_a_file_in_lease_that_is_not_ours_stays(source: dist_bpe.Source, tmp_path: Path) -> None:
     mine = tmp_path / "run" / "lease" / "123456"
     mine.parent.mkdir(parents=True)
-    mine.write_text("ended")  # as if its owner had said so: nobody waits for it
+    mine.write_text("released")  # as if its owner had said so: nobody waits for it
     quiet(source, output=tmp_path / "run", **SMALL)
-    assert mine.read_text() == "ended"
+    assert mine.read_text() == "released"
 
 
 @pytest.mark.usefixtures("source")

@@ -1,6 +1,7 @@
 """Exports: every file loaded in its own library gives our ids on any text; what differs is never published."""
 
 import dataclasses
+import gc
 import importlib.metadata
 import json
 import subprocess
@@ -297,6 +298,20 @@ def test_gaps_between_special_tokens_in_every_library(text: str, tmp_path_factor
 
 
 _GAPS: tuple[Vocabulary, list[Reader]] | None = None
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_the_collector_of_cycles_is_left_as_it_was(collecting: bool, tmp_path: Path) -> None:
+    vocabulary = Vocabulary(learned(CORPUS, 300, find(r"\p{N}{1,3}+|\p{L}+|[\s\S]")))
+    try:
+        if not collecting:
+            gc.disable()
+        with pytest.raises(ExportError):
+            export(vocabulary, tmp_path / "v")
+        export(vocabulary, tmp_path / "w", ["parquet"])
+        assert gc.isenabled() == collecting
+    finally:
+        gc.enable()
 
 
 # ---- what is left out or not verified

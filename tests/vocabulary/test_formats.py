@@ -25,7 +25,7 @@ import dist_bpe
 from dist_bpe.errors import ExportError, FormatError, RunError, UsageError
 from dist_bpe.pretokenize.patterns import GPT2, find
 from dist_bpe.pretokenize.preparation import SpecialToken
-from dist_bpe.vocabulary.data import BYTE_TOKENS, VocabularyData, check_special_tokens, key_of
+from dist_bpe.vocabulary.data import BYTE_TOKENS, CHARACTERS, VocabularyData, check_special_tokens
 from dist_bpe.vocabulary.files import FORMATS, load, manifest, publish_files, read, refuse_foreign, table, write
 from dist_bpe.vocabulary.formats.format import shown
 from dist_bpe.vocabulary.formats.tiktoken import PUBLISHED, recover_merges
@@ -43,11 +43,17 @@ def save(data: VocabularyData, folder: Path) -> Path:
 # ---- the layout
 
 
+def key_of(token: bytes) -> str:
+    """A token as it is written in vocab.json, byte by byte."""
+    return "".join(CHARACTERS[BYTE_TOKENS.index(bytes([byte]))] for byte in token)
+
+
 def test_keys_are_the_byte_level_alphabet() -> None:
     from tokenizers import pre_tokenizers
 
-    keys = [key_of(token) for token in BYTE_TOKENS]
-    assert keys == sorted(pre_tokenizers.ByteLevel.alphabet())
+    assert list(CHARACTERS) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    data = learned(merges=300)
+    assert data.token_keys == tuple(map(key_of, data.tokens))
     assert [key_of(token) for token in (b" ", b"\n", b"!", "\u00a0".encode(), b"#", "é".encode())] == [
         "Ġ", "Ċ", "!", "Âł", "#", "Ã©",
     ]  # fmt: skip

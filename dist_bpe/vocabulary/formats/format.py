@@ -135,10 +135,10 @@ def reading(where: str) -> Iterator[None]:
 
 
 def from_keys(
-    ids: Any, pairs: Sequence[tuple[str, ...]], pattern: Pattern, where: str, roles: Mapping[str, Role] | None = None
+    ids: Any, pairs: Sequence[Sequence[str]], pattern: Pattern, where: str, roles: Mapping[str, Role] | None = None
 ) -> VocabularyData:
     """Build from keys with ids and merges of keys, checking that they lie in our order."""
-    if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
+    if not isinstance(ids, dict) or not set(map(type, ids.values())) <= {int}:
         raise FormatError(f"{where}: the vocabulary is not an object of whole numbers.")
     if len(set(ids.values())) < len(ids):
         seen: dict[int, str] = {}
@@ -153,17 +153,18 @@ def from_keys(
             )
     numbers = {character: i for i, character in enumerate(CHARACTERS)}
     merges = []
-    for rank, pair in enumerate(pairs):
-        if len(pair) != 2 or pair[0] not in numbers or pair[1] not in numbers:
+    for number, pair in enumerate(pairs, BYTES):
+        if len(pair) != 2 or (left := numbers.get(pair[0])) is None or (right := numbers.get(pair[1])) is None:
+            rank = number - BYTES
             raise FormatError(f"{where}: the merge of rank {rank:,}, {' '.join(pair)!r}, is not two earlier tokens.")
         key = pair[0] + pair[1]
-        if ids.get(key) != first + BYTES + rank:
+        if ids.get(key) != first + number:
             raise FormatError(
-                f"{where}: the merge of rank {rank:,} makes {key!r}, whose id should be {first + BYTES + rank:,} "
+                f"{where}: the merge of rank {number - BYTES:,} makes {key!r}, whose id should be {first + number:,} "
                 f"and is {ids.get(key)}."
             )
-        merges.append((numbers[pair[0]], numbers[pair[1]]))
-        numbers[key] = BYTES + rank
+        merges.append((left, right))
+        numbers[key] = number
     others = {key: i for key, i in ids.items() if key not in numbers}
     return with_specials(others, first, tuple(merges), pattern, roles or {}, where)
 

@@ -28,16 +28,15 @@ def write_gpt2(data: VocabularyData) -> dict[str, bytes]:
     Raises:
         FormatError: a merge whose line would be read as a comment.
     """
-    lines = ["#version: 0.2"]
-    for rank, (left, right) in enumerate(data.merges):
-        line = f"{data.token_keys[left]} {data.token_keys[right]}"
-        # `tokenizers` drops every line that begins so, not only the first.
-        if line.startswith("#version"):
-            raise FormatError(
-                f"merges.txt cannot hold the merge {line!r} of rank {rank:,}: readers take a line that begins with "
-                "#version for a comment. Leave the format gpt2 out; tokenizers, tiktoken and parquet hold it."
-            )
-        lines.append(line)
+    keys = data.token_keys
+    lines = ["#version: 0.2", *(f"{keys[left]} {keys[right]}" for left, right in data.merges)]
+    # `tokenizers` drops every line that begins so, not only the first.
+    rank = next((rank for rank, line in enumerate(lines[1:]) if line.startswith("#version")), None)
+    if rank is not None:
+        raise FormatError(
+            f"merges.txt cannot hold the merge {lines[1 + rank]!r} of rank {rank:,}: readers take a line that begins "
+            "with #version for a comment. Leave the format gpt2 out; tokenizers, tiktoken and parquet hold it."
+        )
     return {"vocab.json": compact_json(data.keys()), "merges.txt": ("\n".join(lines) + "\n").encode()}
 
 
@@ -52,7 +51,7 @@ def read_gpt2(files: Files, pattern: Pattern | None = None) -> VocabularyData:
     lines = files.text("merges.txt").split("\n")
     if lines[0].startswith("#version"):
         del lines[0]
-    pairs = [tuple(line.removesuffix("\r").split(" ")) for line in lines if line.strip("\r")]
+    pairs = [line.removesuffix("\r").split(" ") for line in lines if line.strip("\r")]
     with reading(where):
         return from_keys(files.json("vocab.json"), pairs, pattern or GPT2, where)
 

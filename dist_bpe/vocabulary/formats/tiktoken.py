@@ -1,12 +1,12 @@
 """vocab.tiktoken, and a sidecar with what else `tiktoken.Encoding` takes."""
 
-import base64
+import binascii
 import heapq
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,16 +35,17 @@ def write_tiktoken(data: VocabularyData) -> dict[str, bytes]:
             )
     # The file has tokens only, and `tiktoken` merges whatever two pieces make one. That is the same as our merges when
     # every token's own bytes encode to it, as they do in every list that was learned.
-    encoder = _core.Encoder(*merge_columns(data.merges), None, [], [], 0)
-    _, ends = encoder.encode_words(of_bytes(data.tokens))
-    apart = np.diff(to_numpy(ends)) != 1
+    apart = np.diff(_encoded(data.merges, data.tokens)[1]) != 1
     if apart.any():
         i = int(apart.argmax())
         raise FormatError(
             f"tiktoken cannot hold the token {data.tokens[i]!r} of rank {i - BYTES:,}: earlier merges take its "
             "bytes apart, and the file has no merges to say otherwise. Leave the format tiktoken out."
         )
-    lines = (b"%s %d\n" % (base64.b64encode(token), data.first_id + i) for i, token in enumerate(data.tokens))
+    lines = [
+        b"%s %d\n" % (binascii.b2a_base64(token, newline=False), i)
+        for i, token in enumerate(data.tokens, data.first_id)
+    ]
     sidecar = {
         "name": "dist_bpe",
         "pat_str": data.pattern.tiktoken_regex,
@@ -139,7 +140,8 @@ def tiktoken_ranks(content: bytes) -> dict[bytes, int]:
     for line in content.splitlines():
         if line:
             token, number = line.split()
-            bytes_of = base64.b64decode(token, validate=True)
+            # What `base64.b64decode` does, which asks for the type of each token first.
+            bytes_of = binascii.a2b_base64(token, strict_mode=True)
             if bytes_of in ranks:
                 raise ValueError(f"the token {bytes_of!r} stands there twice")
             ranks[bytes_of] = int(number)
@@ -163,10 +165,15 @@ def recover_merges(tokens: Sequence[bytes], where: str = "") -> tuple[tuple[int,
         while len(merges) < len(tokens) - BYTES:
             done = len(merges)
             block = tokens[BYTES + done : BYTES + done + max(BYTES, done // 4)]
-            for i, parts in enumerate(_encoded(merges, block), BYTES + done):
-                left, right = parts if len(parts) == 2 else _last_two(tokens, numbers, i, [tokens[j] for j in parts])
-                merges.append((left, right))
-        if all(len(ids) == 1 for ids in _encoded(merges, tokens)):
+            ids, ends = _encoded(merges, block)
+            starts = ends[:-1]
+            padded = np.append(ids, [0, 0])  # so that there is a second part behind each start
+            parts = list(zip(padded[starts].tolist(), padded[starts + 1].tolist(), strict=True))
+            for at in np.flatnonzero(np.diff(ends) != 2).tolist():
+                own = ids[ends[at] : ends[at + 1]].tolist()
+                parts[at] = _last_two(tokens, numbers, BYTES + done + at, [tokens[i] for i in own])
+            merges += parts
+        if (np.diff(_encoded(merges, tokens)[1]) == 1).all():
             return tuple(merges)
     except (FormatError, ValueError):
         pass
@@ -176,13 +183,11 @@ def recover_merges(tokens: Sequence[bytes], where: str = "") -> tuple[tuple[int,
     )
 
 
-def _encoded(merges: Sequence[tuple[int, int]], words: Sequence[bytes]) -> Iterator[list[int]]:
-    """The numbers of the tokens in each word by some merges."""
+def _encoded(merges: Sequence[tuple[int, int]], words: Sequence[bytes]) -> tuple[Any, Any]:
+    """Numbers of the tokens of some words by some merges; where each word begins among them, and the last one ends."""
     encoder = _core.Encoder(*merge_columns(merges), None, [], [], 0)
     ids, ends = encoder.encode_words(of_bytes(words))
-    numbers = to_numpy(ids).tolist()
-    for start, end in itertools.pairwise(to_numpy(ends).tolist()):
-        yield numbers[start:end]
+    return to_numpy(ids), to_numpy(ends)
 
 
 def _last_two(
@@ -228,11 +233,12 @@ def _short(token: bytes) -> str:
     return repr(token if len(token) < 40 else token[:40] + b"\xe2\x80\xa6")
 
 
-def _in_tiktoken(folder: Path, _: VocabularyData) -> Reader:
+def _in_tiktoken(folder: Path, data: VocabularyData) -> Reader:
     import tiktoken
 
-    # Its own reader of this file keeps a cache that goes by path, and older releases need one more package for it.
-    ranks = tiktoken_ranks((folder / "vocab.tiktoken").read_bytes())
+    # Its own reader of vocab.tiktoken keeps a cache that goes by path, and older releases need one more package for it.
+    # Ours has read the file already and found these tokens there: a second time it would find them again.
+    ranks = {token: i for i, token in enumerate(data.tokens, data.first_id)}
     settings = json.loads((folder / "tiktoken.json").read_bytes())
     encoding = tiktoken.Encoding(**settings, mergeable_ranks=ranks)
     return lambda text: encoding.encode(text, allowed_special="all"), encoding.decode

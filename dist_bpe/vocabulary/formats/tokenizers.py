@@ -38,6 +38,7 @@ def write_tokenizers(data: VocabularyData) -> dict[str, bytes]:
         steps = [*data.pattern.tokenizers_steps, byte_level | {"use_regex": False}]
         pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    keys = data.token_keys
     tokenizer = {
         "version": "1.0",
         "truncation": None,
@@ -57,7 +58,7 @@ def write_tokenizers(data: VocabularyData) -> dict[str, bytes]:
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": data.keys(),
-            "merges": [[data.token_keys[left], data.token_keys[right]] for left, right in data.merges],
+            "merges": [(keys[left], keys[right]) for left, right in data.merges],
         },
     }
     roles = {f"{special.role}_token": special.text for special in data.special_tokens if special.role != "other"}
@@ -129,7 +130,7 @@ def read_tokenizers(files: Files, _: Pattern | None = None) -> VocabularyData:
                 text = text.get("content")
             if isinstance(text, str):
                 roles.setdefault(text, role)
-        pairs = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         data = replace(from_keys(ids, pairs, pattern, where, roles), normalization=normalization)
         added = {token["content"] for token in added_tokens}
         for text in data.special_ids:
