@@ -166,7 +166,7 @@ $(VENV)/.bench: $(VENV)/.built
 	$(BIN)/python -m pip install --quiet -c constraints.txt --group bench
 	@touch $@
 
-# Beside all peers: about twenty minutes of a core that nothing else uses. BENCH="--peers gigatoken --rounds 5" and the like
+# Beside all peers: about seventeen minutes of a core that nothing else uses. BENCH="--peers gigatoken --rounds 5" and the like
 # choose; benchmarks/bench.py --help lists more.
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/bench.py $(BENCH)

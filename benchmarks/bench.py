@@ -1,11 +1,11 @@
 """Our figures beside every peer's, on the same text, in the same run.
 
-    make bench              everything, about twenty minutes on a core that nothing else uses
+    make bench              everything, about seventeen minutes on a core that nothing else uses
     make bench-quick        small inputs, one round: shows that all of it runs
 
 Each contestant is a process of its own (contestants.py), pinned to one core, in turns A B A B, medians of the rounds.
-Slow ones have one round, and do their whole run on the small corpora alone. Writes benchmarks/results/NAME.json (raw),
-docs/benchmarks.md (tables), docs/benchmarks/*.svg (plots) and the tables of the README.
+Slow ones have one round, and do their whole run on the small English corpus alone. Writes benchmarks/results/NAME.json
+(raw), docs/benchmarks.md (tables), docs/benchmarks/*.svg (plots) and the tables of the README.
 """
 
 import argparse
@@ -163,7 +163,7 @@ with pq.ParquetFile(sys.argv[1]) as file:
         for text in batch.column(0).to_pylist():
             for word in text.split():
                 line += " " * bool(line) + word
-                if len(line) > 40:
+                if len(line) > 38:
                     lines.append(line)
                     line = ""
 joined = [" ".join(lines[i:i + 1000]) for i in range(0, len(lines), 1000)]
@@ -384,10 +384,11 @@ def main() -> None:
         if not corpus.with_suffix(".txt").exists():
             script(PLAIN_TEXT, corpus, corpus.with_suffix(".txt"), core=core)
 
+    small = corpora[min(1, len(corpora) - 1)]  # of ours, English
     lines = WORK / f"lines-{megabytes:g}"
     if not (lines / "sizes.json").exists():
         lines.mkdir(exist_ok=True)
-        script(LINES, corpora[min(1, len(corpora) - 1)], lines, core=core)
+        script(LINES, small, lines, core=core)
 
     peers = [name for name in TRAINERS if name in arguments.peers and name != OURS]
     levels = script("from dist_bpe import _core; print(*_core.levels())", core=core)[1].split()
@@ -413,9 +414,11 @@ def main() -> None:
         elif part == "whole":
             fast = [name for name in peers if not TRAINERS[name].slow]
             results[part] = []
-            for inputs, who in ((corpora, peers), *([] if whole == corpora else [(whole, fast)])):
+            for inputs, who in (([small], peers), *([] if whole == [small] else [(whole, fast)])):
                 size = sum(corpus.with_suffix(".txt").stat().st_size for corpus in inputs) / 1e6
-                results[part].append({"megabytes": size, "rows": whole_runs(inputs, who, rounds, core)})
+                names = [corpus.stem for corpus in inputs]
+                rows = whole_runs(inputs, who, rounds, core)
+                results[part].append({"megabytes": size, "corpora": names, "rows": rows})
         elif part == "hostile":
             results[part] = [line.split("\t") for line in script(HOSTILE, core=core)[1].splitlines()]
         elif part == "scaling":

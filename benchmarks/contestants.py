@@ -95,7 +95,7 @@ class Trainer:
 
     name: ClassVar[str]
     patterns: ClassVar[tuple[str, ...]] = ("gpt2", "cl100k")
-    slow: ClassVar[bool] = False  # measured once, and in whole runs on the small corpora alone
+    slow: ClassVar[bool] = False  # measured once, and in whole runs on one small corpus alone
     note: ClassVar[str] = ""
     documents: ClassVar[bool] = True  # whether it counts the words of each document
     pairs_known: ClassVar[bool] = False  # whether `pairs` says what was merged

@@ -69,6 +69,20 @@ main()
     assert (ran.returncode, ran.stderr) == (130, b"interrupted.\n")
 
 
+def test_the_collector_works_while_a_command_does() -> None:
+    script = """
+import gc, sys
+from dist_bpe.__main__ import main
+sys.argv = ["dist-bpe", "--help"]
+try:
+    main()
+finally:
+    print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "True True"
+
+
 def test_ids_that_are_none(folder: Path) -> None:
     for bad in (b"-1", b"1.5", b"\xff", "\u0661".encode(), b"9" * 5000, b"x" * 100, b"317", b"1 2 three"):
         ran = run("decode", folder, stdin=bad)
