@@ -228,6 +228,7 @@ def learn_merges(
     that was in two places of the table.
     """
 
+@final
 class Tokenized:
     """The words that merges were learned from, as the tokens that the merges make of them; see `learn_tokenized`."""
 
