@@ -6,8 +6,8 @@
 mod pattern;
 mod class_table;
 pub mod classes;
-mod batch;
 mod simd;
+mod batch;
 pub mod scalar;
 mod blocks;
 
