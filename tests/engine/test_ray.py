@@ -169,7 +169,7 @@ def test_a_signal_while_ray_starts_leaves_nothing_of_it(tmp_path: Path, number: 
     finally:
         process.kill()
     assert process.returncode == 128 + number, text
-    assert text.endswith("interrupted: nothing half-written was left; the same command goes on from here.\n")
+    assert text.endswith("interrupted: nothing half-written was left; give the same command again to go on.\n")
     assert len(started) >= 4
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
 
