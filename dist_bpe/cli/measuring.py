@@ -12,7 +12,7 @@ from dist_bpe.cli.app import command, new_progress
 from dist_bpe.cli.options import AllSources, Given, Json, LogFormat, Only, Run, named_paths, with_options
 from dist_bpe.cli.show import print_json, show_evaluation, show_outcomes, show_side_by_side
 from dist_bpe.corpus.source import Source
-from dist_bpe.errors import DistBpeError, RunError, UsageError, printable, several
+from dist_bpe.errors import DistBpeError, UsageError, printable, several
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.learning.options import LearnOptions
 from dist_bpe.progress import Progress
@@ -273,20 +273,11 @@ def split(
 
     Which is which follows from a stable hash of their names.
     """
-    from dist_bpe.corpus.heldout import read_parallel, write_parallel
+    from dist_bpe.corpus.heldout import read_parallel, save_split
     from dist_bpe.corpus.heldout import split as split_documents
 
     if not 0 < dev < 1:
         raise UsageError(f"--dev {dev:g} must lie between 0 and 1.")
-    paths = [output / "dev.parquet", output / "test.parquet"]
     sides = split_documents(read_parallel(parallel), seed, dev)
-    there = [path for path in paths if path.exists()]
-    if there and not export.build().overwrite:
-        found = [read_parallel(path) for path in there]
-        same = [(side.texts, side.documents) for path, side in zip(paths, sides, strict=True) if path in there]
-        if [(held.texts, held.documents) for held in found] != same:
-            raise RunError(f"{there[0]} is there already; name another folder, or replace it with --overwrite.")
-    output.mkdir(parents=True, exist_ok=True)
-    for path, side in zip(paths, sides, strict=True):
-        write_parallel(side, path)
+    for path, side in zip(save_split(sides, output, export.build().overwrite), sides, strict=True):
         print(f"{path}: {several(len(side.documents or ()), 'document')} in {several(len(side.texts), 'language')}")

@@ -214,11 +214,11 @@ def begin_or_resume(
                 f"with {both(ExportOptions, 'overwrite')}."
             )
         old = unsealed(finished) if planned else None
+        why = "" if planned else ", and documents in memory cannot be compared with those it was counted from"
+        if planned and old is None and finished.exists():
+            why = f", and {finished}, which says what it was counted from, is damaged"
         if old and old.get("table") != CountTable.open(output).digest:
             old = None  # the table was put there by something else
-        why = "" if planned else ", and documents in memory cannot be compared with those it was counted from"
-        if planned and unsealed(finished) is None and finished.exists():
-            why = f", and {finished}, which says what it was counted from, is damaged"
         changed = differences(_without_table(old), planned) if old and planned else []
         if old and not changed:
             progress.say(f"count: {output / COUNTS} is there already, of the same inputs and options.")
