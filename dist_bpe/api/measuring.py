@@ -21,7 +21,7 @@ from dist_bpe.corpus.heldout import HeldOut, read_texts, save_split
 from dist_bpe.corpus.heldout import split as split_documents
 from dist_bpe.counting.table import CountTable
 from dist_bpe.errors import UsageError
-from dist_bpe.evaluation.evaluate import Comparison, Evaluation, on_table, on_texts
+from dist_bpe.evaluation.evaluate import Comparison, Evaluation, measure
 from dist_bpe.evaluation.options import BalanceOptions, MeasureOptions
 from dist_bpe.evaluation.tokenizers import tokenizer_of
 from dist_bpe.learning.options import LearnOptions
@@ -137,12 +137,7 @@ def _corpus(given: Mapping[str, Any]) -> tuple[CountTable | HeldOut, MeasureOpti
         if given[name] != fields_of(MeasureOptions)[name].default:
             raise UsageError(f"{name} has no effect on {'a count table' if named == ['table'] else 'text'}.")
     options = options_of(MeasureOptions, given)
-    words: list[str] = []
-    if options.word_list:
-        try:
-            words = [word for word in options.word_list.read_text("utf-8").split("\n") if word]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{options.word_list} cannot be read as UTF-8 text: {error}.") from error
+    words = options.words()
     table = given["table"]
     if table is not None:
         return (table if isinstance(table, CountTable) else CountTable.open(table)), options, words
@@ -151,17 +146,7 @@ def _corpus(given: Mapping[str, Any]) -> tuple[CountTable | HeldOut, MeasureOpti
 
 
 def _measured(given: Any, corpus: CountTable | HeldOut, options: MeasureOptions, words: Sequence[str]) -> Evaluation:
-    tokenizer = tokenizer_of(given, options.pattern)
-    if isinstance(corpus, HeldOut):
-        evaluation = on_texts(
-            tokenizer, corpus, reference=options.reference, segmenter=options.segmenter, word_list=words
-        )
-    elif tokenizer.vocabulary is None:
-        raise UsageError(f"{tokenizer.name} is read by its own library, which takes no words: measure it on text.")
-    else:
-        evaluation = on_table(tokenizer.vocabulary, tokenizer.name, corpus)
-    evaluation.dimension = options.dimension
-    return evaluation
+    return measure(tokenizer_of(given, options.pattern), corpus, options, words)
 
 
 @public

@@ -1,8 +1,6 @@
 """Commands that measure: evaluate, compare, balance, split."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -127,9 +125,9 @@ def _as_json(measured: _Measured, dimension: int) -> list[dict[str, Any]]:
 def _evaluated(
     names: list[str], on: _On, source: Given[Source], measure: Given[MeasureOptions], progress: Progress
 ) -> _Measured:
-    from dist_bpe.corpus.heldout import read_parallel, read_texts
+    from dist_bpe.corpus.heldout import HeldOut, read_parallel, read_texts
     from dist_bpe.counting.table import CountTable
-    from dist_bpe.evaluation.evaluate import on_table, on_texts
+    from dist_bpe.evaluation.evaluate import measure as measure_on
     from dist_bpe.evaluation.tokenizers import open_tokenizer
 
     if on.table is None and not on.text and on.parallel is None:
@@ -141,38 +139,32 @@ def _evaluated(
     if on.parallel is None:
         measure.refuse("here: it goes with --parallel", "reference")
     options = measure.build()
-    words = _lines(options.word_list) if options.word_list else []
+    words = options.words()
     tokenizers = []
     with progress.stage("open", len(names), "tokenizers") as stage:
         for name in names:
             tokenizers.append(open_tokenizer(name, options.pattern))
-            if on.table is not None and tokenizers[-1].vocabulary is None:
-                raise UsageError(f"{name} is read by its own library, which takes no words: measure it on text.")
+            if on.table is not None:
+                tokenizers[-1].for_words()
             stage.advance(1, tokenizers[-1].name)
-    corpora = []
+    corpora: list[tuple[str, HeldOut | CountTable]] = []
+    if on.table:
+        corpora.append((on.table, CountTable.open(on.table)))
     if on.text:
         named = named_paths(on.text)
-        corpora.append(read_texts([source.build(name=name, paths=paths) for name, paths in named.items()]))
+        texts = read_texts([source.build(name=name, paths=paths) for name, paths in named.items()])
+        corpora.append((texts.name, texts))
     if on.parallel:
-        corpora.append(read_parallel(on.parallel))
-        corpora[-1].reference(options.reference)
-    counts = CountTable.open(on.table) if on.table else None
+        parallel = read_parallel(on.parallel)
+        parallel.reference(options.reference)
+        corpora.append((parallel.name, parallel))
     measured = _Measured([], [])
-    with progress.stage("measure", len(names) * (len(corpora) + (counts is not None)), "measurements") as stage:
+    with progress.stage("measure", len(names) * len(corpora), "measurements") as stage:
         for tokenizer in tokenizers:
-            ways: list[tuple[str, Callable[[], Evaluation]]] = []
-            if counts is not None and tokenizer.vocabulary is not None:
-                ways.append((str(on.table), partial(on_table, tokenizer.vocabulary, tokenizer.name, counts)))
-            for corpus in corpora:
-                way = partial(
-                    on_texts, tokenizer, corpus,
-                    reference=options.reference, segmenter=options.segmenter, word_list=words,
-                )  # fmt: skip
-                ways.append((corpus.name, way))
-            for where, measure_it in ways:
+            for where, corpus in corpora:
                 stage.advance(0, tokenizer.name)
                 try:
-                    measured.evaluations.append(measure_it())
+                    measured.evaluations.append(measure_on(tokenizer, corpus, options, words))
                 except DistBpeError as error:
                     measured.failures.append((tokenizer.name, where, error))
                 except Exception as error:  # of another library, in whatever class it likes
@@ -180,13 +172,6 @@ def _evaluated(
                     measured.failures.append((tokenizer.name, where, DistBpeError(f"{sentence}.")))
                 stage.advance(1)
     return measured
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [word for word in path.read_text("utf-8").split("\n") if word]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read as UTF-8 text: {error}.") from error
 
 
 @command

@@ -255,6 +255,30 @@ def segment(text: str, segmenter: str) -> list[str]:
 # ---- measuring
 
 
+def measure(
+    tokenizer: Tokenizer, corpus: HeldOut | CountTable, options: MeasureOptions, word_list: Sequence[str]
+) -> Evaluation:
+    """Measure a tokenizer on text or on a table; see `on_texts` and `on_table`.
+
+    Args:
+        tokenizer: what is measured.
+        corpus: what it is measured on.
+        options: how.
+        word_list: the words of `options`, which are read once for all tokenizers.
+
+    Raises:
+        UsageError: a tokenizer of another library, on a table; or see there.
+    """
+    if isinstance(corpus, HeldOut):
+        evaluation = on_texts(
+            tokenizer, corpus, reference=options.reference, segmenter=options.segmenter, word_list=word_list
+        )
+    else:
+        evaluation = on_table(tokenizer.for_words(), tokenizer.name, corpus)
+    evaluation.dimension = options.dimension
+    return evaluation
+
+
 def on_texts(
     tokenizer: Tokenizer,
     corpus: HeldOut,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from dist_bpe import _core
+from dist_bpe.errors import UsageError
 from dist_bpe.options import Options, option
 
 
@@ -24,6 +25,19 @@ class MeasureOptions(Options):
         None, "The pattern of a vocabulary whose files name none.", metavar="NAME|REGEX", choices=_core.PATTERNS
     )
     dimension: int = option(4096, "The width of the embeddings, for the size curve.", ge=1)
+
+    def words(self) -> list[str]:
+        """The words of `word_list`.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        if self.word_list is None:
+            return []
+        try:
+            return [word for word in self.word_list.read_text("utf-8").split("\n") if word]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self.word_list} cannot be read as UTF-8 text: {error}.") from error
 
 
 class BalanceOptions(Options):

@@ -38,6 +38,16 @@ class Tokenizer:
 
         return cls(name, len(vocabulary), encode, vocabulary)
 
+    def for_words(self) -> Vocabulary:
+        """The vocabulary that encodes the words of a table.
+
+        Raises:
+            UsageError: it is a tokenizer of another library.
+        """
+        if self.vocabulary is None:
+            raise UsageError(f"{self.name} is read by its own library, which takes no words: measure it on text.")
+        return self.vocabulary
+
 
 def open_tokenizer(text: str, pattern: str | None = None) -> Tokenizer:
     """A vocabulary's folder or file, any tokenizer.json, a .tiktoken file, or the name of a tiktoken encoding.
